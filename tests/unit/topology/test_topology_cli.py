@@ -1,0 +1,122 @@
+"""The command: what goes where, and with which exit status."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from topology import Topology, TopologyError
+from topology.cli import main, render_json, write_text
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_json_goes_to_stdout_alone(capsys):
+    assert main(["--format", "json"]) == 0
+
+    out, err = capsys.readouterr()
+    assert len(Topology.from_json(json.loads(out)).nodes) == 1
+    assert err == ""
+
+
+def test_the_table_is_the_default(capsys):
+    assert main([]) == 0
+
+    assert capsys.readouterr().out.startswith("node ")
+
+
+def test_out_records_json_and_leaves_stdout_empty(tmp_path, capsys):
+    path = tmp_path / "topology.json"
+
+    assert main(["--out", str(path)]) == 0
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert str(path) in err
+    assert Topology.from_json(json.loads(path.read_text())).nodes
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_out_takes_the_format_that_is_asked_for(tmp_path):
+    path = tmp_path / "topology.txt"
+
+    assert main(["--out", str(path), "--format", "table"]) == 0
+
+    assert path.read_text().startswith("node ")
+
+
+def test_an_unwritable_out_exits_2_with_path_and_reason(tmp_path, capsys):
+    path = tmp_path / "none" / "topology.json"
+
+    assert main(["--out", str(path)]) == 2
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"error: cannot write {path}: No such file or directory\n"
+
+
+@pytest.mark.parametrize("argv", [["--format", "xml"], ["extra"], ["--form", "json"]])
+def test_bad_usage_exits_2(argv, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(argv)
+
+    assert caught.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_writing_replaces_the_whole_file(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("a much longer old text")
+
+    write_text(path, text="new")
+
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_fails_leaves_nothing_behind_and_the_old_file_whole(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, text="\ud800")
+
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_standard_output_exits_2_without_traceback():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "topology"],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    assert done.returncode == 2
+    assert done.stderr == "error: cannot write standard output: No space left on device\n"
+
+
+def test_writing_keeps_a_symbolic_link(tmp_path):
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+
+    write_text(tmp_path / "link", text="new")
+
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_a_folder_is_not_overwritten(tmp_path):
+    with pytest.raises(TopologyError, match="no regular file"):
+        write_text(tmp_path, text="new")
+
+
+def test_rendered_json_reads_back_equal():
+    topology = Topology(source="nvml", nodes=())
+
+    assert Topology.from_json(json.loads(render_json(topology))) == topology

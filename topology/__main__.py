@@ -1,0 +1,7 @@
+"""`python -m topology`."""
+
+import sys
+
+from topology.cli import main
+
+sys.exit(main())
