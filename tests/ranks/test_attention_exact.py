@@ -1,0 +1,150 @@
+"""Sharded attention equals unsharded attention in fp64, whatever the cut and the schedule."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from attention_cases import (
+    HEAD_DIM,
+    Layout,
+    Outcome,
+    Shape,
+    attend_sharded,
+    make_inputs,
+    reference,
+    run_case,
+    run_cases,
+)
+from rank_pool import RankPool
+
+from cptune.attention import ContextParallel
+
+TOLERANCE = 1e-12
+LENGTHS = (2, 3, 5, 7, 13, 24, 37)  # below 2P, prime, and one that everything divides
+SHAPES = [Shape(batch, heads=4, kv_heads=kv) for batch in (1, 2) for kv in (4, 1)]
+TWO_SHAPES = [SHAPES[0], SHAPES[3]]  # each batch and each kv ratio once
+
+
+def make_layouts(world: int, *, sharding: str, mask: str, lengths: tuple[int, ...]) -> list[Layout]:
+    return [
+        Layout(seq_len, sharding, mask, stages=stages, kernel=kernel)
+        for seq_len in lengths
+        for stages in range(1, world)
+        for kernel in ("cpu_flash", "math")
+    ]
+
+
+def assert_exact(per_rank: list[list[Outcome]]) -> None:
+    for outcomes in per_rank:
+        assert max(one.error for one in outcomes) <= TOLERANCE
+        assert max(one.padding for one in outcomes) == 0.0
+        assert [one.moved for one in outcomes] == [one.planned for one in outcomes]
+
+
+@pytest.mark.parametrize("mask", ["full", "causal"])
+@pytest.mark.parametrize("sharding", ["contiguous", "zigzag"])
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_outputs_and_gradients_equal_unsharded_and_bytes_equal_the_plan(
+    ranks: RankPool, world: int, sharding: str, mask: str
+) -> None:
+    layouts = make_layouts(world, sharding=sharding, mask=mask, lengths=LENGTHS)
+    assert_exact(ranks.run(run_cases, world=world, layouts=layouts, shapes=TWO_SHAPES))
+
+
+def test_five_ranks_are_exact_too(ranks: RankPool) -> None:
+    layouts = [
+        Layout(37, sharding, mask, stages=stages)
+        for sharding in ("contiguous", "zigzag")
+        for mask in ("full", "causal")
+        for stages in (1, 3, 4)
+    ]
+    assert_exact(ranks.run(run_cases, world=5, layouts=layouts, shapes=SHAPES))
+
+
+def test_the_named_strategies_are_exact(ranks: RankPool) -> None:
+    layouts = [Layout(29, "zigzag", "causal", strategy=name) for name in ("ring", "all_gather")]
+    assert_exact(ranks.run(run_cases, world=3, layouts=layouts, shapes=SHAPES))
+
+
+def one_rank_group() -> tuple[float, dict[str, int]]:
+    cp = ContextParallel(dist.group.WORLD, seq_len=11)
+    outcome = run_case(cp, mask="causal", shape=SHAPES[1])
+    return max(outcome.error, outcome.padding), outcome.moved
+
+
+def test_a_group_of_one_is_plain_attention_and_moves_nothing(ranks: RankPool) -> None:
+    ((error, moved),) = ranks.run(one_rank_group, world=1)
+    assert error <= TOLERANCE
+    assert set(moved.values()) == {0}
+
+
+def subgroup_errors(groups: list[list[int]]) -> float:
+    made = [dist.new_group(members, sort_ranks=False) for members in groups]
+    mine = [
+        group for group, members in zip(made, groups, strict=True) if dist.get_rank() in members
+    ]
+    if not mine:
+        return 0.0
+    # Only members make it: no rank outside may be needed.
+    cp = ContextParallel(mine[0], seq_len=23)
+    inputs = make_inputs(23, SHAPES[1], torch.float64)
+    found, at = attend_sharded(cp, inputs), cp.positions[cp.valid]
+    pairs = zip(found, reference(inputs, "causal"), strict=True)
+    return max((x[:, cp.valid] - y[:, at]).abs().max().item() for x, y in pairs)
+
+
+@pytest.mark.parametrize("groups", [[[0, 2], [1, 3]], [[1, 2, 3]], [[3, 1, 2]], [[2, 0, 3, 1]]])
+def test_subgroups_of_the_world_work_side_by_side(ranks: RankPool, groups: list[list[int]]) -> None:
+    assert max(ranks.run(subgroup_errors, world=4, groups=groups)) <= TOLERANCE
+
+
+def two_layers() -> float:
+    cp = ContextParallel(dist.group.WORLD, seq_len=31)
+    q, k, v, dout = make_inputs(31, Shape(1, heads=4, kv_heads=4), torch.float64)
+    whole = [x.clone().requires_grad_() for x in (q, k, v)]
+    parts = [cp.shard(x, dim=1).requires_grad_() for x in (q, k, v)]
+    alone = ContextParallel(None, seq_len=31)
+    for one, leaves, gradient in ((alone, whole, dout), (cp, parts, cp.shard(dout, dim=1))):
+        hidden = one.attend(*leaves)
+        one.attend(hidden, leaves[1], hidden).backward(gradient)
+    at = cp.positions[cp.valid]
+    pairs = [(x.grad, y.grad) for x, y in zip(parts, whole, strict=True)]
+    return max((x[:, cp.valid] - y[:, at]).abs().max().item() for x, y in pairs)
+
+
+def test_layers_on_top_of_each_other_do_not_mix_their_messages(ranks: RankPool) -> None:
+    assert max(ranks.run(two_layers, world=4)) <= TOLERANCE
+
+
+def relative_errors(dtype: str, seq_len: int) -> float:
+    shape = Shape(1, heads=4, kv_heads=2)
+    inputs = make_inputs(seq_len, shape, getattr(torch, dtype))
+    cp = ContextParallel(dist.group.WORLD, seq_len=seq_len, mask="full")
+    found = [cp.unshard(x, dim=1).double() for x in attend_sharded(cp, inputs)]
+    wanted = reference([x.double() for x in inputs], "full")
+    return max(((x - y).norm() / y.norm()).item() for x, y in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 3e-6), ("bfloat16", 1e-2)])
+def test_lower_precision_stays_near_fp64(ranks: RankPool, dtype: str, tolerance: float) -> None:
+    assert max(ranks.run(relative_errors, world=4, dtype=dtype, seq_len=257)) <= tolerance
+
+
+def test_bf16_error_does_not_grow_with_the_ranks(ranks: RankPool) -> None:
+    alone, apart = (
+        max(ranks.run(relative_errors, world=world, dtype="bfloat16", seq_len=257))
+        for world in (1, 4)
+    )
+    assert apart <= 1.5 * alone
+
+
+def bytes_of_bf16() -> tuple[int, int]:
+    cp = ContextParallel(dist.group.WORLD, seq_len=64, stages=1)
+    attend_sharded(cp, make_inputs(64, Shape(1, heads=4, kv_heads=2), torch.bfloat16))
+    planned = cp.plan.bytes(dist.get_rank())
+    assert planned == cp.plan.bytes(dist.get_rank(), kv_heads=2, head_dim=HEAD_DIM, itemsize=2)
+    return cp.traffic.backward_sent_bytes, planned.backward_sent
+
+
+def test_gradients_travel_in_the_input_dtype(ranks: RankPool) -> None:
+    for moved, planned in ranks.run(bytes_of_bf16, world=3):
+        assert moved == planned > 0
