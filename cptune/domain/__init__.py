@@ -1,0 +1,1 @@
+"""The nouns of cptune and their rules: frozen dataclasses of the standard library, no I/O."""

@@ -1,0 +1,61 @@
+"""What a measurement must keep to before it counts: same maths as the others, and CP really on."""
+
+from __future__ import annotations
+
+from cptune.domain.layout import Axis, ParallelLayout
+from cptune.domain.outcome import Failure, Measurement, OutcomeKind
+from cptune.domain.trial import Trial
+
+#: fp32 sums in another order differ by about 1e-6; a wrong mask, position or batch by far more.
+LOSS_TOLERANCE = 1e-4
+GRAD_NORM_TOLERANCE = 1e-3
+
+
+def why_not_applied(measurement: Measurement, layout: ParallelLayout) -> Failure | None:
+    """A failure when context parallelism was asked for and did not move what its plan says."""
+    for report in measurement.ranks:
+        if report.sent_bytes != report.planned_sent_bytes:
+            return Failure(
+                kind=OutcomeKind.NOT_APPLIED,
+                message=f"rank {report.rank} sent {report.sent_bytes} bytes per step over cp "
+                f"{layout.cp}, its plan {report.planned_sent_bytes}",
+                rank=report.rank,
+                node=report.node,
+            )
+    return None
+
+
+def why_unlike(measurement: Measurement, anchor: Trial | None) -> Failure | None:
+    """A failure when the first step is not that of the anchor: same weights, same global batch."""
+    known = None if anchor is None else anchor.measurement
+    if anchor is None or known is None:
+        return None
+    pairs = (
+        ("loss", measurement.first_loss, known.first_loss, LOSS_TOLERANCE),
+        ("gradient norm", measurement.first_grad_norm, known.first_grad_norm, GRAD_NORM_TOLERANCE),
+    )
+    for name, seen, wanted, tolerance in pairs:
+        # Written so that NaN fails.
+        if not abs(seen - wanted) <= tolerance * abs(wanted):
+            return Failure(
+                kind=OutcomeKind.WRONG_RESULT,
+                message=f"first {name} is {seen:.8g}, trial {anchor.number} "
+                f"({anchor.candidate.describe()}) has {wanted:.8g}; wanted them within "
+                f"{tolerance:g} of each other, as weights and global batch are the same",
+            )
+    return None
+
+
+def why_unlike_batch(measurement: Measurement, layout: ParallelLayout) -> Failure | None:
+    """A failure when ranks that share a data-parallel index trained on different samples."""
+    hashes = {report.rank: report.sample_hash for report in measurement.ranks}
+    for axis in (Axis.TP, Axis.CP):
+        for group in layout.groups(axis):
+            seen = {hashes[rank] for rank in group if rank in hashes}
+            if len(seen) > 1:
+                return Failure(
+                    kind=OutcomeKind.WRONG_RESULT,
+                    message=f"ranks {group} of one {axis} group trained on different samples",
+                    rank=group[0],
+                )
+    return None

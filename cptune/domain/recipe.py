@@ -1,0 +1,93 @@
+"""The recipe: the candidate to ship, the certificate against each smaller CP, the controls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from cptune.domain.candidate import Candidate
+from cptune.domain.outcome import Measurement
+from cptune.domain.placement import Placement
+from cptune.domain.study import SweepSpec
+
+RECIPE_SCHEMA = 1
+
+
+class Evidence(StrEnum):
+    """How strong a reason of the certificate is."""
+
+    PROVEN = "proven"  # a rule that no measurement could change
+    MEASURED = "measured"  # every legal layout of that CP was tried
+    PREDICTED = "predicted"  # a bound of the model rules it out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateEntry:
+    """Why one smaller CP is not the recipe. `evidence` None: it was not ruled out."""
+
+    cp: int
+    reason: str
+    evidence: Evidence | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """A candidate that was tried and rejected, kept beside the one that was not."""
+
+    candidate_key: str
+    cp: int
+    verdict: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """Everything needed to believe the choice and to run it again."""
+
+    spec: SweepSpec
+    candidate: Candidate
+    placement: Placement
+    measurement: Measurement
+    capacity_bytes: int
+    certificate: tuple[CertificateEntry, ...]
+    controls: tuple[Control, ...]
+    versions: Mapping[str, str]
+    fingerprints: Mapping[str, str]
+    commands: tuple[str, ...]
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether every smaller CP is ruled out."""
+        return all(entry.evidence is not None for entry in self.certificate)
+
+    def to_json(self) -> dict[str, object]:
+        """The content of recipe.json."""
+        layout = self.candidate.axes()
+        per_pass = self.candidate.layout.dp * self.candidate.micro_batch
+        layout["accumulation"] = self.spec.workload.global_batch_seqs // per_pass
+        measurement = asdict(self.measurement)
+        ranks = measurement.pop("ranks")
+        return {
+            "schema": RECIPE_SCHEMA,
+            "name": self.spec.name,
+            "workload": {"model": asdict(self.spec.model), **asdict(self.spec.workload)},
+            "candidate_key": self.candidate.key,
+            "layout": layout,
+            "mesh": self.placement.mesh(),
+            "ring_edges": [{"rank": row["rank"], **edge} for row in ranks for edge in row["edges"]],
+            "certificate": [asdict(entry) for entry in self.certificate],
+            "certified": self.is_certified,
+            "controls": [asdict(control) for control in self.controls],
+            "measurement": {
+                **measurement,
+                "exposed_share": self.measurement.exposed_share,
+                "capacity_bytes": self.capacity_bytes,
+            },
+            "prediction": {},
+            "objective": asdict(self.spec.objective)
+            | {"memory_margin": self.spec.cluster.memory_margin},
+            "versions": dict(self.versions),
+            "fingerprints": dict(self.fingerprints),
+            "commands": list(self.commands),
+        }

@@ -1,0 +1,286 @@
+"""The rules that no candidate may break, with the value seen, the one wanted and the nearest.
+
+`why_infeasible` reports every broken rule at once. The rules of the mathematics hold everywhere;
+`Support` adds what the backend that runs the trials can do, so that a candidate it cannot run is
+refused by name and never tried in another form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from cptune.domain.candidate import (
+    Candidate,
+    DataParallelKind,
+    LossKind,
+    Recompute,
+    ShardingKind,
+    Strategy,
+)
+from cptune.domain.workload import (
+    AttentionMask,
+    Mlp,
+    ModelShape,
+    Norm,
+    Precision,
+    Workload,
+    divisors,
+    nearest_divisor,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One broken rule: its name for counting, and a sentence for people."""
+
+    rule: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Support:
+    """What a trial backend can run; a candidate outside it is refused, with the backend named."""
+
+    backend: str
+    sharding: frozenset[ShardingKind]
+    strategy: frozenset[Strategy]
+    recompute: frozenset[Recompute]
+    loss: frozenset[LossKind]
+    data_parallel: frozenset[DataParallelKind]
+    precision: frozenset[Precision]
+    mask: frozenset[AttentionMask]
+    mlp: frozenset[Mlp]
+    norm: frozenset[Norm]
+    max_pp: int
+    tied_embeddings: bool
+    kv_replication: bool
+    optimizers: frozenset[str]
+    lengths: frozenset[str]
+
+
+#: What `cptune.bench` trains on torch.distributed today.
+TORCH_TRIAL = Support(
+    backend="torch trial",
+    sharding=frozenset({ShardingKind.CONTIGUOUS, ShardingKind.ZIGZAG}),
+    strategy=frozenset({Strategy.RING, Strategy.ALL_GATHER}),
+    recompute=frozenset({Recompute.NONE}),
+    loss=frozenset({LossKind.FULL}),
+    data_parallel=frozenset({DataParallelKind.DDP}),
+    precision=frozenset({Precision.FP32}),
+    mask=frozenset({AttentionMask.FULL, AttentionMask.CAUSAL}),
+    mlp=frozenset({Mlp.SWIGLU}),
+    norm=frozenset({Norm.RMS}),
+    max_pp=1,
+    tied_embeddings=False,
+    kv_replication=False,
+    optimizers=frozenset({"adamw-fp32"}),
+    lengths=frozenset({"full"}),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a candidate is judged against. `island_size` None: the fast islands are not known."""
+
+    model: ModelShape
+    workload: Workload
+    world_size: int
+    support: Support = TORCH_TRIAL
+    island_size: int | None = None
+
+
+def why_infeasible(candidate: Candidate, setting: Setting) -> tuple[Violation, ...]:
+    """Every rule that the candidate breaks; empty when it may be tried."""
+    found = [
+        *_world(candidate, setting),
+        *_batch(candidate, setting),
+        *_heads(candidate, setting),
+        *_layers(candidate, setting),
+        *_context(candidate, setting),
+        *_supported(candidate, setting),
+    ]
+    return tuple(Violation(rule=rule, message=message) for rule, message in found)
+
+
+def describe(candidate: Candidate, violations: Iterable[Violation]) -> str:
+    """All violations of one candidate as one message."""
+    reasons = "; ".join(violation.message for violation in violations)
+    return f"{candidate.describe()}: {reasons}"
+
+
+_Found = Iterator[tuple[str, str]]
+
+
+def _world(candidate: Candidate, setting: Setting) -> _Found:
+    lay = candidate.layout
+    if lay.world_size != setting.world_size:
+        rest = lay.tp * lay.cp * lay.pp
+        fill = (
+            f"nearest legal dp: {setting.world_size // rest}"
+            if setting.world_size % rest == 0
+            else f"tp*cp*pp = {rest} must divide it"
+        )
+        yield (
+            "world-size",
+            f"tp{lay.tp} * cp{lay.cp} * pp{lay.pp} * dp{lay.dp} = {lay.world_size} ranks, "
+            f"wanted exactly {setting.world_size} ({fill})",
+        )
+    if setting.island_size is not None and lay.tp > setting.island_size:
+        yield (
+            "tp-island",
+            f"tp {lay.tp} leaves the NVLink island of {setting.island_size}, "
+            f"wanted tp <= {setting.island_size}",
+        )
+
+
+def _batch(candidate: Candidate, setting: Setting) -> _Found:
+    batch = setting.workload.global_batch_seqs
+    per_pass = candidate.layout.dp * candidate.micro_batch
+    if batch % per_pass:
+        yield (
+            "global-batch",
+            f"dp {candidate.layout.dp} * micro_batch {candidate.micro_batch} = {per_pass} must "
+            f"divide the global batch of {batch} sequences "
+            f"(nearest legal product: {nearest_divisor(batch, per_pass)})",
+        )
+
+
+def _heads(candidate: Candidate, setting: Setting) -> _Found:
+    model, lay = setting.model, candidate.layout
+    if model.heads % lay.tp:
+        near = nearest_divisor(model.heads, lay.tp)
+        yield (
+            "heads",
+            f"{model.heads} query heads do not divide by tp {lay.tp} (nearest legal tp: {near})",
+        )
+    if model.kv_heads % lay.tp and lay.tp % model.kv_heads:
+        near = nearest_divisor(model.kv_heads, lay.tp)
+        yield (
+            "kv-heads",
+            f"{model.kv_heads} kv heads neither divide by tp {lay.tp} nor replicate evenly "
+            f"over it (nearest legal tp: {near})",
+        )
+    if model.ffn % lay.tp:
+        near = nearest_divisor(model.ffn, lay.tp)
+        yield "ffn", f"ffn {model.ffn} does not divide by tp {lay.tp} (nearest legal tp: {near})"
+    if model.vocab % lay.tp:
+        near = nearest_divisor(model.vocab, lay.tp)
+        yield (
+            "vocab",
+            f"vocab {model.vocab} does not divide by tp {lay.tp} (nearest legal tp: {near})",
+        )
+
+
+def _layers(candidate: Candidate, setting: Setting) -> _Found:
+    layers, lay = setting.model.layers, candidate.layout
+    chunks = lay.pp * lay.vpp
+    # Llama 3 405B counts its embedding and its head as a layer each: 126 + 2 over 16 stages.
+    if layers % chunks and (layers + 2) % chunks:
+        near = sorted({*divisors(layers), *divisors(layers + 2)}, key=lambda d: abs(d - chunks))[0]
+        yield (
+            "layers",
+            f"neither {layers} layers nor {layers} + 2 (embedding and head) divide by "
+            f"pp {lay.pp} * vpp {lay.vpp} = {chunks} (nearest legal product: {near})",
+        )
+    if chunks > layers:
+        yield "empty-stage", f"{chunks} pipeline stages for {layers} layers, wanted no empty stage"
+
+
+def _context(candidate: Candidate, setting: Setting) -> _Found:
+    lay, seq_len = candidate.layout, setting.workload.seq_len
+    chunks = lay.cp * (2 if candidate.sharding is ShardingKind.ZIGZAG and lay.cp > 1 else 1)
+    if seq_len < chunks:
+        yield (
+            "empty-shard",
+            f"{seq_len} tokens cannot fill the {chunks} chunks of {candidate.sharding} over "
+            f"cp {lay.cp}, wanted a sequence of {chunks} or more",
+        )
+    yield from _ulysses(candidate, setting)
+    if lay.cp % lay.ulysses:
+        return
+    most = lay.ring - 1
+    if not min(1, most) <= candidate.stages <= most:
+        yield (
+            "stages",
+            f"{candidate.stages} stages for a ring of {lay.ring}, wanted "
+            f"{'0' if most == 0 else f'1 (all-gather) to {most} (ring)'}",
+        )
+
+
+def _ulysses(candidate: Candidate, setting: Setting) -> _Found:
+    lay, model = candidate.layout, setting.model
+    if lay.ulysses == 1:
+        return
+    if lay.cp % lay.ulysses:
+        near = nearest_divisor(lay.cp, lay.ulysses)
+        yield (
+            "ulysses",
+            f"ulysses {lay.ulysses} does not divide cp {lay.cp} (nearest legal: {near})",
+        )
+    heads, kv_heads = model.heads // lay.tp, max(1, model.kv_heads // lay.tp)
+    if heads < 1 or heads % lay.ulysses:
+        near = nearest_divisor(max(1, heads), lay.ulysses)
+        yield (
+            "ulysses-heads",
+            f"ulysses {lay.ulysses} does not divide the {heads} query heads of a tp rank "
+            f"(nearest legal: {near})",
+        )
+    if kv_heads % lay.ulysses and lay.ulysses % kv_heads:
+        near = nearest_divisor(kv_heads, lay.ulysses)
+        yield (
+            "ulysses-kv-heads",
+            f"ulysses {lay.ulysses} neither divides nor is a multiple of the {kv_heads} kv heads "
+            f"of a tp rank (nearest legal: {near})",
+        )
+
+
+def _supported(candidate: Candidate, setting: Setting) -> _Found:
+    can, lay = setting.support, candidate.layout
+    for name in ("sharding", "strategy", "recompute", "loss", "data_parallel"):
+        seen, known = getattr(candidate, name), getattr(can, name)
+        if seen not in known and (lay.cp > 1 or name not in ("sharding", "strategy")):
+            yield f"{can.backend}: {name}", _cannot(can, name=name, seen=seen, known=known)
+    if lay.pp > can.max_pp:
+        yield (
+            f"{can.backend}: pp",
+            f"pp {lay.pp} cannot be tried by the {can.backend}, wanted pp <= {can.max_pp}",
+        )
+    if lay.ulysses > 1 and not can.strategy & {Strategy.ULYSSES, Strategy.HYBRID}:
+        yield (
+            f"{can.backend}: ulysses",
+            f"ulysses {lay.ulysses} cannot be tried by the {can.backend}, wanted ulysses 1",
+        )
+    if not can.kv_replication and setting.model.kv_heads % lay.tp:
+        near = nearest_divisor(setting.model.kv_heads, lay.tp)
+        yield (
+            f"{can.backend}: kv replication",
+            f"{setting.model.kv_heads} kv heads do not divide by tp {lay.tp}, and the "
+            f"{can.backend} does not replicate kv heads (nearest legal tp: {near})",
+        )
+
+
+def why_unsupported(setting: Setting) -> tuple[Violation, ...]:
+    """What the backend cannot train at all, whatever the candidate."""
+    can, model, workload = setting.support, setting.model, setting.workload
+    pairs = (
+        ("precision", workload.precision, can.precision),
+        ("mask", workload.mask, can.mask),
+        ("optimizer", workload.optimizer, can.optimizers),
+        ("lengths", workload.lengths, can.lengths),
+        ("mlp", model.mlp, can.mlp),
+        ("norm", model.norm, can.norm),
+        ("tied_embeddings", model.tied_embeddings, {False, can.tied_embeddings}),
+    )
+    return tuple(
+        Violation(
+            rule=f"{can.backend}: {name}", message=_cannot(can, name=name, seen=seen, known=known)
+        )
+        for name, seen, known in pairs
+        if seen not in known
+    )
+
+
+def _cannot(can: Support, *, name: str, seen: object, known: Iterable[object]) -> str:
+    wanted = ", ".join(sorted(str(value).lower() for value in known))
+    return f"{name} {str(seen).lower()} cannot be tried by the {can.backend}, wanted {wanted}"

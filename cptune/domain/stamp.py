@@ -1,0 +1,29 @@
+"""What a run was made with, as hashes that can be compared later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What a run was made with.
+
+    `convergence` must be equal over a study: model, global batch, sequence, mask, precision,
+    optimizer, seed. `execution` changes with the hardware, the libraries or the environment.
+    """
+
+    convergence: str
+    execution: str
+    topology: str
+    versions: Mapping[str, str]
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """The hashes by name, as recipe.json keeps them."""
+        return {
+            "convergence": self.convergence,
+            "execution": self.execution,
+            "topology": self.topology,
+        }

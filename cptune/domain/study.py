@@ -1,0 +1,159 @@
+"""What the user asked for: the cluster, the axes to search, the objective and the budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from cptune.domain.candidate import (
+    DataParallelKind,
+    LossKind,
+    Recompute,
+    ShardingKind,
+    Strategy,
+)
+from cptune.domain.checks import require_positive, require_share
+from cptune.domain.workload import ModelShape, Workload
+
+
+class SamplerName(StrEnum):
+    """Who proposes the next candidate."""
+
+    TPE = "tpe"
+    RANDOM = "random"
+    BRUTE_FORCE = "brute-force"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """The hardware that the recipe is for. None: what the inventory finds.
+
+    `device_memory_bytes` 0 is the device's own; on CPU it is a budget per rank. `gpu`,
+    `gpus_per_node`, `network_bytes_per_s` and `topology` describe hardware that is not here; where
+    trials run, the inventory decides.
+    """
+
+    world_size: int | None = None
+    gpu: str | None = None
+    gpus_per_node: int | None = None
+    network_bytes_per_s: float | None = None
+    topology: str | None = None
+    memory_margin: float = 0.08
+    device_memory_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        require_share(self, "memory_margin")
+        sizes = ("world_size", "gpus_per_node", "network_bytes_per_s")
+        require_positive(self, *(name for name in sizes if getattr(self, name) is not None))
+        if self.device_memory_bytes < 0:
+            raise ValueError(
+                f"device_memory_bytes is {self.device_memory_bytes}; "
+                "wanted 0 (the device's own) or more"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axes:
+    """The values to search on each axis; an empty list is everything legal."""
+
+    tp: tuple[int, ...] = ()
+    cp: tuple[int, ...] = ()
+    pp: tuple[int, ...] = ()
+    vpp: tuple[int, ...] = (1,)
+    micro_batch: tuple[int, ...] = ()
+    sharding: tuple[ShardingKind, ...] = (ShardingKind.ZIGZAG,)
+    strategy: tuple[Strategy, ...] = (Strategy.RING, Strategy.ALL_GATHER)
+    stages: tuple[int, ...] = ()
+    recompute: tuple[Recompute, ...] = (Recompute.NONE,)
+    loss: tuple[LossKind, ...] = (LossKind.FULL,)
+    data_parallel: tuple[DataParallelKind, ...] = (DataParallelKind.DDP,)
+
+    def __post_init__(self) -> None:
+        for name in ("tp", "cp", "pp", "vpp", "micro_batch", "stages"):
+            low = [value for value in getattr(self, name) if value < 1]
+            if low:
+                raise ValueError(f"{name} holds {low}; wanted 1 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The user's configuration of today: trial 0. None: the smallest legal layout with CP=1."""
+
+    tp: int | None = None
+    cp: int | None = None
+    pp: int | None = None
+    micro_batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What a recipe must keep to, after it fits.
+
+    `exposed_comm_share` is of the step; `throughput_slack` is of the best throughput found.
+    """
+
+    exposed_comm_share: float = 0.10
+    throughput_slack: float = 0.02
+
+    def __post_init__(self) -> None:
+        require_share(self, "exposed_comm_share", "throughput_slack")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSettings:
+    """Who searches, and from which seed."""
+
+    sampler: SamplerName = SamplerName.TPE
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """When to stop, and how long one trial may take.
+
+    `warmup_steps` are run and thrown away before `steps` are timed; `trial_s` is the deadline of
+    one trial, after which its ranks are replaced.
+    """
+
+    trials: int = 20
+    wall_s: float = 3600.0
+    warmup_steps: int = 2
+    steps: int = 5
+    trial_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        require_positive(self, "trials", "steps", "warmup_steps")
+        for name in ("wall_s", "trial_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; wanted more than 0 seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """Where Optuna keeps the study: `sqlite` (in the run directory) or a SQLAlchemy URL."""
+
+    study: str = "sqlite"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSpec:
+    """A whole sweep.toml."""
+
+    name: str
+    model: ModelShape
+    workload: Workload
+    cluster: ClusterSpec = field(default_factory=ClusterSpec)
+    axes: Axes = field(default_factory=Axes)
+    baseline: Baseline = field(default_factory=Baseline)
+    objective: Objective = field(default_factory=Objective)
+    search: SearchSettings = field(default_factory=SearchSettings)
+    budget: Budget = field(default_factory=Budget)
+    storage: Storage = field(default_factory=Storage)
+
+    def __post_init__(self) -> None:
+        plain = self.name.replace("-", "").replace("_", "").replace(".", "")
+        if not plain.isalnum() or self.name.startswith((".", "-")):
+            raise ValueError(
+                f"name is {self.name!r}; wanted letters, digits, '-', '_' and '.', "
+                "since it names the run directory"
+            )

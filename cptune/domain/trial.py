@@ -1,0 +1,44 @@
+"""One candidate tried once, and everything that is kept about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cptune.domain.candidate import Candidate
+from cptune.domain.outcome import Failure, Measurement, MemoryShortage, OutcomeKind
+from cptune.domain.placement import Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A finished trial. Times are UTC, ISO 8601."""
+
+    number: int
+    attempt: int
+    candidate: Candidate
+    placement: Placement
+    outcome: Measurement | Failure
+    convergence_fingerprint: str
+    execution_fingerprint: str
+    started_at: str
+    finished_at: str
+
+    @property
+    def kind(self) -> OutcomeKind:
+        """The outcome in one word."""
+        return self.outcome.kind if isinstance(self.outcome, Failure) else OutcomeKind.MEASURED
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """The measurement, where there is one."""
+        return self.outcome if isinstance(self.outcome, Measurement) else None
+
+    @property
+    def reason(self) -> str:
+        """What went wrong; empty for a measurement."""
+        return self.outcome.message if isinstance(self.outcome, Failure) else ""
+
+    @property
+    def shortage(self) -> MemoryShortage | None:
+        """The allocation that failed, for a trial that ran out of memory."""
+        return self.outcome.shortage if isinstance(self.outcome, Failure) else None

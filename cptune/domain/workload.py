@@ -1,0 +1,129 @@
+"""What is trained: the shape of the model and the batch that every candidate must see."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib import resources
+
+from cptune.domain.checks import require_positive
+
+
+class Mlp(StrEnum):
+    """The feed-forward block."""
+
+    SWIGLU = "swiglu"
+    GELU = "gelu"
+
+
+class Norm(StrEnum):
+    """The normalisation layer."""
+
+    RMS = "rms"
+    LAYER = "layer"
+
+
+class AttentionMask(StrEnum):
+    """Which keys a query may see."""
+
+    FULL = "full"
+    CAUSAL = "causal"
+    DOCUMENT = "document"
+
+
+class Precision(StrEnum):
+    """The type that the model computes in."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP8 = "fp8"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """A decoder-only transformer, by its sizes."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    preset: str | None = None
+    tied_embeddings: bool = False
+    mlp: Mlp = Mlp.SWIGLU
+    norm: Norm = Norm.RMS
+
+    def __post_init__(self) -> None:
+        require_positive(self, "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
+        if self.heads % self.kv_heads:
+            near = nearest_divisor(self.heads, self.kv_heads)
+            raise ValueError(
+                f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads}); "
+                f"nearest legal kv_heads: {near}"
+            )
+
+    @property
+    def parameters(self) -> int:
+        """Weights of the whole model: no biases, norms counted, a tied embedding once."""
+        attention = self.hidden * self.head_dim * 2 * (self.heads + self.kv_heads)
+        mlp = self.hidden * self.ffn * (3 if self.mlp == Mlp.SWIGLU else 2)
+        embedding = self.vocab * self.hidden * (1 if self.tied_embeddings else 2)
+        return self.layers * (attention + mlp + 2 * self.hidden) + embedding + self.hidden
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """The batch and the numerics that stay identical over every candidate of a study."""
+
+    seq_len: int
+    global_batch_seqs: int
+    mask: AttentionMask = AttentionMask.CAUSAL
+    lengths: str = "full"
+    precision: Precision = Precision.BF16
+    optimizer: str = "adamw-fp32"
+
+    def __post_init__(self) -> None:
+        require_positive(self, "seq_len", "global_batch_seqs")
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one optimizer step over the whole job."""
+        return self.seq_len * self.global_batch_seqs
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors of a positive number, ascending."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})
+
+
+def nearest_divisor(number: int, wanted: int) -> int:
+    """The divisor of `number` closest to `wanted`; the smaller one of two that are as close."""
+    return min(divisors(number), key=lambda d: (abs(d - wanted), d))
+
+
+@cache
+def _preset_table() -> dict[str, dict[str, object]]:
+    text = resources.files("cptune.domain").joinpath("models.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def preset_names() -> list[str]:
+    """Names that `[model] preset` accepts."""
+    return sorted(_preset_table())
+
+
+def preset_fields(name: str) -> dict[str, object]:
+    """The shape of a public model as plain fields, without its source.
+
+    Raises:
+        ValueError: when the name is not known; the message lists the names that are.
+    """
+    table = _preset_table()
+    if name not in table:
+        raise ValueError(f"preset {name!r} is not known; known: {', '.join(preset_names())}")
+    return {"preset": name, **{k: v for k, v in table[name].items() if k != "source"}}
