@@ -1,0 +1,59 @@
+"""What a rank is told, and the error it ends with when memory runs out; made without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cptune.domain.candidate import Candidate
+from cptune.domain.workload import ModelShape, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendezvous:
+    """Where the ranks of one attempt meet: a prefix, never used twice, of one TCP store."""
+
+    host: str
+    port: int
+    prefix: str
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankJob:
+    """One rank's part of one trial. `capacity_bytes` bounds its live tensors."""
+
+    rank: int
+    node: str
+    gpu_uuid: str | None
+    candidate: Candidate
+    model: ModelShape
+    workload: Workload
+    capacity_bytes: int
+    warmup_steps: int
+    steps: int
+    seed: int
+    rendezvous: Rendezvous
+
+
+class MemoryBudgetExceededError(MemoryError):
+    """An allocation that the byte budget has no room for; its tensor is freed as this is raised.
+
+    Args:
+        asked_bytes: Size of the allocation.
+        free_bytes: What the budget had left.
+        capacity_bytes: The whole budget.
+        phase: Where in the step it happened.
+    """
+
+    def __init__(self, asked_bytes: int, free_bytes: int, capacity_bytes: int, phase: str) -> None:
+        super().__init__(asked_bytes, free_bytes, capacity_bytes, phase)
+        self.asked_bytes = asked_bytes
+        self.free_bytes = free_bytes
+        self.capacity_bytes = capacity_bytes
+        self.phase = phase
+
+    def __str__(self) -> str:
+        return (
+            f"out of memory in {self.phase}: asked {self.asked_bytes} bytes, "
+            f"{self.free_bytes} of {self.capacity_bytes} free"
+        )

@@ -1,0 +1,77 @@
+"""The process groups of one trial, in Megatron's rank order, from one rendezvous."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from cptune.bench.job import Rendezvous
+from cptune.domain.layout import Coordinates, ParallelLayout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mesh:
+    """This rank's groups. `tp` is None without tensor parallelism.
+
+    `replicas` holds the ranks that have equal weights, DP x CP: where gradients and token counts
+    are summed.
+    """
+
+    layout: ParallelLayout
+    at: Coordinates
+    tp: DeviceMesh | None
+    cp: dist.ProcessGroup
+    replicas: dist.ProcessGroup
+
+
+def use_threads(count: int) -> None:
+    """Set the torch threads of this process: cores are shared with the other ranks of the node."""
+    torch.set_num_threads(count)
+
+
+def open_store(host: str) -> tuple[dist.TCPStore, int]:
+    """Open a store on a free port; it lives as long as it is held."""
+    store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    return store, store.port
+
+
+@contextmanager
+def joined(rendezvous: Rendezvous, *, rank: int, world_size: int) -> Generator[None]:
+    """The default process group for the time of one trial; collective over all its ranks."""
+    timeout = timedelta(seconds=rendezvous.timeout_s)
+    store = dist.TCPStore(
+        rendezvous.host, rendezvous.port, is_master=False, timeout=timeout, wait_for_workers=False
+    )
+    dist.init_process_group(
+        "gloo",
+        store=dist.PrefixStore(rendezvous.prefix, store),
+        rank=rank,
+        world_size=world_size,
+        timeout=timeout,
+    )
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def build_mesh(layout: ParallelLayout) -> Mesh:
+    """Cut the default group by the layout; collective over all ranks."""
+    device_mesh = init_device_mesh(
+        "cpu",
+        (layout.pp, layout.dp, layout.cp, layout.tp),
+        mesh_dim_names=("pp", "dp", "cp", "tp"),
+    )
+    return Mesh(
+        layout=layout,
+        at=layout.coordinates(dist.get_rank()),
+        tp=device_mesh["tp"] if layout.tp > 1 else None,
+        cp=device_mesh["cp"].get_group(),
+        replicas=device_mesh["dp", "cp"]._flatten("dp_cp").get_group(),
+    )

@@ -1,0 +1,135 @@
+"""One rank's whole trial: join, build, warm up, time, report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import torch
+
+from cptune.attention import ContextParallel
+from cptune.bench.batch import load_sample, sample_hash, sample_ids
+from cptune.bench.decoder import build_decoder
+from cptune.bench.job import RankJob
+from cptune.bench.memory import TensorBudget, process_peak_bytes, restart_process_peak
+from cptune.bench.mesh import Mesh, build_mesh, joined
+from cptune.bench.step import Sample, StepResult, TrainStep
+from cptune.domain.layout import Axis
+from cptune.domain.outcome import EdgeReport, RankReport
+
+
+def run_rank(job: RankJob) -> RankReport:
+    """Train one candidate on this rank; collective over all ranks of the job's rendezvous.
+
+    Raises:
+        MemoryBudgetExceededError: when an allocation exceeds the rank's budget.
+        RuntimeError: when a peer is lost or a collective times out (torch.distributed).
+    """
+    layout = job.candidate.layout
+    restart_process_peak()
+    memory = TensorBudget(job.capacity_bytes)
+    with joined(job.rendezvous, rank=job.rank, world_size=layout.world_size):
+        mesh = build_mesh(layout)
+        cp = _context_parallel(job, mesh)
+        with memory:
+            step = _build_step(job, mesh=mesh, cp=cp, memory=memory)
+            first = step.run(_samples(job, mesh, step=0))
+            for index in range(1, job.warmup_steps):
+                step.run(_samples(job, mesh, step=index))
+            cp.traffic.reset()
+            timed = [
+                step.run(_samples(job, mesh, step=job.warmup_steps + index))
+                for index in range(job.steps)
+            ]
+        return _report(job, mesh=mesh, cp=cp, memory=memory, results=(first, *timed))
+
+
+def _context_parallel(job: RankJob, mesh: Mesh) -> ContextParallel:
+    candidate, model = job.candidate, job.model
+    return ContextParallel(
+        mesh.cp,
+        seq_len=job.workload.seq_len,
+        sharding=candidate.sharding.value,
+        mask=job.workload.mask.value,
+        strategy=candidate.strategy.value,
+        stages=candidate.stages or None,
+        kernel=candidate.kernel,
+        kv_heads=model.kv_heads // candidate.layout.tp,
+        head_dim=model.head_dim,
+        dtype=torch.float32,
+    )
+
+
+def _build_step(
+    job: RankJob, *, mesh: Mesh, cp: ContextParallel, memory: TensorBudget
+) -> TrainStep:
+    model = build_decoder(
+        job.model, attend=cp.attend, seed=job.seed, dtype=torch.float32, tp=mesh.tp
+    )
+    return TrainStep(model, mesh=mesh, cp=cp, micro_batch=job.candidate.micro_batch, memory=memory)
+
+
+def _own_ids(job: RankJob, mesh: Mesh) -> range:
+    return sample_ids(
+        dp_rank=mesh.at.dp,
+        dp_size=mesh.layout.dp,
+        global_batch_seqs=job.workload.global_batch_seqs,
+    )
+
+
+def _samples(job: RankJob, mesh: Mesh, *, step: int) -> list[Sample]:
+    return [
+        load_sample(sample, step=step, seed=job.seed, workload=job.workload, vocab=job.model.vocab)
+        for sample in _own_ids(job, mesh)
+    ]
+
+
+def _report(
+    job: RankJob,
+    *,
+    mesh: Mesh,
+    cp: ContextParallel,
+    memory: TensorBudget,
+    results: Sequence[StepResult],
+) -> RankReport:
+    first, timed = results[0], results[1:]
+    ids = _own_ids(job, mesh)
+    planned = cp.plan.bytes(mesh.at.cp)
+    sequences = len(ids) * job.model.layers
+    return RankReport(
+        rank=job.rank,
+        node=job.node,
+        pid=os.getpid(),
+        gpu_uuid=job.gpu_uuid,
+        step_s=tuple(result.seconds for result in timed),
+        tp_exposed_s=tuple(result.tp_exposed_s for result in timed),
+        cp_exposed_s=tuple(result.cp_exposed_s for result in timed),
+        dp_exposed_s=tuple(result.dp_exposed_s for result in timed),
+        forward_peak_bytes=memory.peak_bytes["forward"],
+        backward_peak_bytes=memory.peak_bytes["backward"],
+        peak_allocated_bytes=max(memory.peak_bytes.values()),
+        peak_reserved_bytes=process_peak_bytes(),
+        attended_pairs=cp.plan.pairs(mesh.at.cp) * sequences,
+        planned_sent_bytes=(planned.forward_sent + planned.backward_sent) * sequences,
+        sent_bytes=(cp.traffic.forward_sent_bytes + cp.traffic.backward_sent_bytes) // len(timed),
+        kernel=cp.kernel,
+        first_loss=first.loss,
+        first_grad_norm=first.grad_norm,
+        sample_hash=sample_hash(ids),
+        edges=_edges(mesh, cp, steps=len(timed)),
+    )
+
+
+def _edges(mesh: Mesh, cp: ContextParallel, *, steps: int) -> tuple[EdgeReport, ...]:
+    own = mesh.layout.rank(mesh.at)
+    group = next(ranks for ranks in mesh.layout.groups(Axis.CP) if own in ranks)
+    return tuple(
+        EdgeReport(
+            peer_rank=group[peer],
+            axis=Axis.CP.value,
+            sent_bytes=traffic.sent_bytes // steps,
+            received_bytes=traffic.received_bytes // steps,
+            seconds=traffic.seconds / steps,
+        )
+        for peer, traffic in sorted(cp.traffic.peers.items())
+    )
