@@ -1,0 +1,53 @@
+"""Two fingerprints: what changes the mathematics, and what changes only how it is executed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib import metadata
+
+from cptune.domain.stamp import Stamp
+from cptune.domain.study import SweepSpec
+
+_PACKAGES = ("cptune", "torch", "ray", "optuna", "numpy", "pyarrow", "flash-attn")
+_ENVIRONMENT = ("NCCL_", "GLOO_", "CUDA_", "OMP_", "MKL_", "TORCH_", "PYTORCH_")
+
+
+def stamp_of(spec: SweepSpec, *, topology_hash: str) -> Stamp:
+    """Stamp a spec on this machine as it is now."""
+    mathematics = {
+        "model": asdict(spec.model),
+        "workload": asdict(spec.workload),
+        "seed": spec.search.seed,
+    }
+    found = _versions()
+    environment = {
+        name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)
+    }
+    execution = {"topology": topology_hash, "versions": found, "environment": environment}
+    return Stamp(
+        convergence=_digest(mathematics),
+        execution=_digest(execution),
+        topology=topology_hash,
+        versions=found,
+    )
+
+
+def _versions() -> dict[str, str]:
+    """Versions of what a trial runs on; a package that is not installed is left out."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _digest(facts: Mapping[str, object]) -> str:
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Which candidates are legal, which comes next, and which one is the recipe."""

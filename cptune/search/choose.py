@@ -1,0 +1,207 @@
+"""The choice: the smallest CP that fits with margin, hides its communication and is fast enough.
+
+The rules apply in order: (1) it was measured, (2) its peak stays inside the margin, (3) its exposed
+communication stays inside the budget, (4) its throughput is within the slack of the best of those
+that pass 1 to 3, (5) no smaller CP passes 1 to 4. The certificate says, for each smaller CP, what
+rules it out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cptune.domain.outcome import Failure, Measurement, OutcomeKind
+from cptune.domain.recipe import CertificateEntry, Control, Evidence
+from cptune.domain.study import Objective
+from cptune.domain.trial import Trial
+from cptune.domain.units import bytes_text
+from cptune.domain.workload import divisors
+from cptune.search.space import SearchSpace
+
+
+class Ruling(StrEnum):
+    """The verdict on one trial, from the farthest from shipping to the nearest."""
+
+    FAILED = "failed"
+    OVER_MARGIN = "over margin"
+    EXPOSED = "exposed"
+    SLOWER = "slower"
+    LARGER_CP = "larger cp"
+    SAME_CP = "same cp"
+    CHOSEN = "chosen"
+
+
+_NEARNESS = tuple(Ruling)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What is said of one trial, and by how much it misses."""
+
+    trial: Trial
+    ruling: Ruling
+    reason: str
+
+    @property
+    def word(self) -> str:
+        """The outcome for a failure, else the ruling."""
+        return self.trial.kind.value if self.ruling is Ruling.FAILED else self.ruling.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a recipe must keep to on one device."""
+
+    capacity_bytes: int
+    memory_margin: float
+    objective: Objective
+
+    @property
+    def allowed_bytes(self) -> int:
+        """The largest peak that leaves the margin free."""
+        return int(self.capacity_bytes * (1 - self.memory_margin))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The verdict of every trial; `trial` None: nothing passed."""
+
+    trial: Trial | None
+    verdicts: tuple[Verdict, ...]
+    certificate: tuple[CertificateEntry, ...]
+    controls: tuple[Control, ...]
+
+
+def choose(trials: Sequence[Trial], space: SearchSpace, limits: Limits) -> Choice:
+    """Judge every trial and pick the recipe. The newest attempt of a candidate speaks for it."""
+    latest = list({trial.candidate.key: trial for trial in trials}.values())
+    gated = [_gate(trial, limits) for trial in latest]
+    passed = [verdict.trial for verdict in gated if verdict.ruling is Ruling.CHOSEN]
+    best = max((_measured(trial).tokens_per_s for trial in passed), default=0.0)
+    timed = [_slack(verdict, best, limits) for verdict in gated]
+    eligible = [verdict.trial for verdict in timed if verdict.ruling is Ruling.CHOSEN]
+    chosen = min(eligible, key=_preference, default=None)
+    verdicts = tuple(_rank(verdict, chosen) for verdict in timed)
+    return Choice(
+        trial=chosen,
+        verdicts=verdicts,
+        certificate=() if chosen is None else _certificate(chosen, verdicts, space),
+        controls=tuple(_control(verdict) for verdict in verdicts if verdict.trial is not chosen),
+    )
+
+
+def _measured(trial: Trial) -> Measurement:
+    assert trial.measurement is not None, "only measured trials pass the gate"
+    return trial.measurement
+
+
+def _preference(trial: Trial) -> tuple[float, ...]:
+    seen = _measured(trial)
+    return (trial.candidate.layout.cp, -seen.tokens_per_s, seen.peak_allocated_bytes)
+
+
+def _gate(trial: Trial, limits: Limits) -> Verdict:
+    outcome = trial.outcome
+    if isinstance(outcome, Failure):
+        return Verdict(trial=trial, ruling=Ruling.FAILED, reason=outcome.message)
+    over = outcome.peak_allocated_bytes - limits.allowed_bytes
+    if over > 0:
+        reason = (
+            f"peak {bytes_text(outcome.peak_allocated_bytes)} leaves less than the margin of "
+            f"{limits.memory_margin:.0%} of {bytes_text(limits.capacity_bytes)}: "
+            f"{bytes_text(over)} too much"
+        )
+        return Verdict(trial=trial, ruling=Ruling.OVER_MARGIN, reason=reason)
+    share, budget = outcome.exposed_share, limits.objective.exposed_comm_share
+    if share > budget:
+        reason = f"exposed communication {share:.1%} of the step, budget {budget:.1%}"
+        return Verdict(trial=trial, ruling=Ruling.EXPOSED, reason=reason)
+    return Verdict(trial=trial, ruling=Ruling.CHOSEN, reason="")
+
+
+def _slack(verdict: Verdict, best: float, limits: Limits) -> Verdict:
+    if verdict.ruling is not Ruling.CHOSEN:
+        return verdict
+    rate, slack = _measured(verdict.trial).tokens_per_s, limits.objective.throughput_slack
+    if rate >= best * (1 - slack):
+        return verdict
+    reason = (
+        f"{rate:,.0f} tokens/s is {1 - rate / best:.1%} below the best {best:,.0f}, "
+        f"slack {slack:.1%}"
+    )
+    return Verdict(trial=verdict.trial, ruling=Ruling.SLOWER, reason=reason)
+
+
+def _rank(verdict: Verdict, chosen: Trial | None) -> Verdict:
+    if verdict.ruling is not Ruling.CHOSEN or chosen is None:
+        return verdict
+    if verdict.trial is chosen:
+        reason = "smallest CP that fits, hides its communication and is fast enough"
+        return Verdict(trial=chosen, ruling=Ruling.CHOSEN, reason=reason)
+    cp, smallest = verdict.trial.candidate.layout.cp, chosen.candidate.layout.cp
+    if cp > smallest:
+        reason = f"cp {smallest} does as well within the slack"
+        return Verdict(trial=verdict.trial, ruling=Ruling.LARGER_CP, reason=reason)
+    reason = f"another layout of cp {cp} is faster"
+    return Verdict(trial=verdict.trial, ruling=Ruling.SAME_CP, reason=reason)
+
+
+#: Failures that say something about the candidate; the others leave its CP open.
+_CONCLUSIVE = frozenset(
+    {OutcomeKind.OUT_OF_MEMORY, OutcomeKind.WRONG_RESULT, OutcomeKind.NOT_APPLIED}
+)
+
+
+def _certificate(
+    chosen: Trial, verdicts: Sequence[Verdict], space: SearchSpace
+) -> tuple[CertificateEntry, ...]:
+    smaller = [cp for cp in divisors(space.world_size) if cp < chosen.candidate.layout.cp]
+    return tuple(_entry(cp, verdicts=verdicts, space=space) for cp in smaller)
+
+
+def _entry(cp: int, *, verdicts: Sequence[Verdict], space: SearchSpace) -> CertificateEntry:
+    legal = len(space.with_cp(cp))
+    if legal == 0:
+        illegal = space.illegal_cps.get(cp)
+        reason = f"no legal layout: {illegal}" if illegal else "not ruled out: not among the axes"
+        return CertificateEntry(cp=cp, reason=reason, evidence=Evidence.PROVEN if illegal else None)
+    judged = [verdict for verdict in verdicts if verdict.trial.candidate.layout.cp == cp]
+    if len(judged) < legal:
+        reason = f"not ruled out: {legal - len(judged)} of its {legal} layouts were not tried"
+        return CertificateEntry(cp=cp, reason=reason, evidence=None)
+    counts = Counter(verdict.word for verdict in judged)
+    tally = ", ".join(f"{count} {word}" for word, count in counts.most_common())
+    if open_ones := [verdict for verdict in judged if not _is_conclusive(verdict)]:
+        reason = f"not ruled out: {tally}; {_name(open_ones[0])}: {open_ones[0].reason}"
+        return CertificateEntry(cp=cp, reason=reason, evidence=None)
+    near = min(judged, key=_miss)
+    reason = f"all {legal} layouts tried: {tally}; nearest, {_name(near)}: {near.reason}"
+    return CertificateEntry(cp=cp, reason=reason, evidence=Evidence.MEASURED)
+
+
+def _is_conclusive(verdict: Verdict) -> bool:
+    return verdict.ruling is not Ruling.FAILED or verdict.trial.kind in _CONCLUSIVE
+
+
+def _name(verdict: Verdict) -> str:
+    return verdict.trial.candidate.describe()
+
+
+def _miss(verdict: Verdict) -> tuple[float, float]:
+    """Nearer rulings first, then the smaller shortage."""
+    outcome = verdict.trial.outcome
+    shortage = outcome.shortage if isinstance(outcome, Failure) else None
+    return -_NEARNESS.index(verdict.ruling), shortage.short_bytes if shortage else 0
+
+
+def _control(verdict: Verdict) -> Control:
+    candidate = verdict.trial.candidate
+    return Control(
+        candidate_key=candidate.key,
+        cp=candidate.layout.cp,
+        verdict=verdict.word,
+        reason=verdict.reason,
+    )

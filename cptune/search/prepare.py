@@ -1,0 +1,71 @@
+"""From a spec to something that can be tried: every refusal that needs no process is made here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from cptune.domain.candidate import Candidate
+from cptune.domain.rules import Setting, why_unsupported
+from cptune.domain.study import SweepSpec
+from cptune.errors import SpecError
+from cptune.search.space import SearchSpace, build_space, choose_baseline, explicit
+from topology.nouns import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A spec that passed every check that needs no process."""
+
+    spec: SweepSpec
+    space: SearchSpace
+    baseline: Candidate
+
+
+def prepare(spec: SweepSpec, topology: Topology | None) -> Prepared:
+    """Resolve the spec on a topology, enumerate the legal set and refuse what cannot be tried.
+
+    Raises:
+        SpecError: with every problem found.
+    """
+    resolved = resolve(spec, topology)
+    setting = _setting(resolved)
+    if unsupported := why_unsupported(setting):
+        raise SpecError("\n".join(violation.message for violation in unsupported))
+    space = build_space(resolved.axes, setting)
+    return Prepared(
+        spec=resolved, space=space, baseline=choose_baseline(space, resolved.baseline, setting)
+    )
+
+
+def resolve(spec: SweepSpec, topology: Topology | None) -> SweepSpec:
+    """The spec with the world size and every list of the axes written out.
+
+    Raises:
+        SpecError: when the devices found cannot be used.
+    """
+    world = spec.cluster.world_size
+    if topology is not None:
+        refuse_gpus(spec, topology)
+        world = world or sum(node.cpus or 1 for node in topology.nodes)
+    assert world is not None, "without a world size the topology is known"
+    axes = explicit(spec.axes, world_size=world, global_batch_seqs=spec.workload.global_batch_seqs)
+    return replace(spec, cluster=replace(spec.cluster, world_size=world), axes=axes)
+
+
+def refuse_gpus(spec: SweepSpec, topology: Topology) -> None:
+    """Refuse to try on CPU processes what the user may believe to run on GPUs.
+
+    Raises:
+        SpecError: when there are GPUs and the spec does not say "cpu".
+    """
+    gpus = sum(len(node.gpus) for node in topology.nodes)
+    if gpus and spec.cluster.gpu != "cpu":
+        raise SpecError(
+            f"cluster | {gpus} GPUs found, but trials run on CPU processes only",
+            hint='set cluster.gpu = "cpu" to try the layouts on CPU processes',
+        )
+
+
+def _setting(spec: SweepSpec) -> Setting:
+    assert spec.cluster.world_size is not None, "the spec is resolved"
+    return Setting(model=spec.model, workload=spec.workload, world_size=spec.cluster.world_size)

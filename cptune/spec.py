@@ -1,0 +1,170 @@
+"""sweep.toml in, `SweepSpec` out: the only importer of pydantic.
+
+Every problem of a file is reported at once, each with its path and its line. Types are strict:
+"8" is no number. Unknown keys are refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tomllib
+from dataclasses import asdict, fields, is_dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import tomli_w
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+
+from cptune.domain.study import SweepSpec
+from cptune.domain.workload import preset_fields
+from cptune.errors import SpecError
+
+QUICKSTART = "quickstart"
+
+
+def _forbid_unknown(noun: type) -> None:
+    with_config(ConfigDict(extra="forbid", strict=True))(noun)
+    for hint in get_type_hints(noun).values():
+        if is_dataclass(hint) and isinstance(hint, type):
+            _forbid_unknown(hint)
+
+
+_forbid_unknown(SweepSpec)
+_ADAPTER = TypeAdapter(SweepSpec)
+
+
+def load(path: Path) -> SweepSpec:
+    """Read a sweep.toml; `name` defaults to the file's own.
+
+    Raises:
+        SpecError: when the file cannot be read, is not TOML, or breaks a rule.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise SpecError(f"cannot read {path}: {exc}", hint="wanted a sweep.toml") from exc
+    return parse(text, source=str(path), default_name=path.stem)
+
+
+def load_quickstart(name: str = QUICKSTART) -> SweepSpec:
+    """The built-in spec of `cptune sweep` without SPEC, under the given name."""
+    text = resources.files("cptune").joinpath("quickstart.toml").read_text(encoding="utf-8")
+    return parse(f'name = "{name}"\n{text}', source="quickstart.toml", default_name=name)
+
+
+def parse(text: str, *, source: str, default_name: str) -> SweepSpec:
+    """Parse the text of a sweep.toml.
+
+    Raises:
+        SpecError: with one line for each problem, naming path, line and value.
+    """
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise SpecError(f"{source} is not TOML: {exc}") from exc
+    data.setdefault("name", default_name)
+    lines = _key_lines(text)
+    if problem := _fill_preset(data):
+        raise SpecError(_located(source, lines, ("model", "preset"), problem))
+    try:
+        return _ADAPTER.validate_json(json.dumps(data, default=str))
+    except ValidationError as exc:
+        problems = [
+            _located(source, lines, error["loc"], _message(dict(error))) for error in exc.errors()
+        ]
+        raise SpecError("\n".join(problems)) from exc
+
+
+def write_toml(spec: SweepSpec) -> str:
+    """The spec as TOML with every default written out; `parse` gives the same spec back."""
+    return tomli_w.dumps(json.loads(json.dumps(_without_none(asdict(spec)))))
+
+
+def spec_changes(before: SweepSpec, after: SweepSpec) -> list[str]:
+    """Every field that differs, as `path: old -> new`."""
+    old, new = _flat(asdict(before)), _flat(asdict(after))
+    return [
+        f"{path}: {old.get(path)!r} -> {new.get(path)!r}"
+        for path in sorted(old.keys() | new.keys())
+        if old.get(path) != new.get(path)
+    ]
+
+
+def _fill_preset(data: dict[str, Any]) -> str | None:
+    model = data.get("model")
+    if not isinstance(model, dict) or "preset" not in model:
+        return None
+    try:
+        data["model"] = preset_fields(str(model["preset"])) | model
+    except ValueError as exc:
+        return str(exc)
+    return None
+
+
+def _without_none(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return value
+
+
+def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, object]:
+    found: dict[str, object] = {}
+    for key, value in data.items():
+        path = f"{prefix}{key}"
+        found |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
+    return found
+
+
+def _message(error: dict[str, Any]) -> str:
+    kind, seen = error["type"], error.get("input")
+    text = str(error["msg"]).removeprefix("Value error, ")
+    if kind == "value_error":
+        return text
+    if kind in ("unexpected_keyword_argument", "extra_forbidden"):
+        return f"unknown key{_did_you_mean(error['loc'])}"
+    if kind in ("missing", "missing_argument"):
+        return "missing, wanted a value"
+    return f"{text[0].lower()}{text[1:]}, not {seen!r}"
+
+
+def _did_you_mean(loc: tuple[int | str, ...]) -> str:
+    noun: type = SweepSpec
+    for name in loc[:-1]:
+        hint = get_type_hints(noun).get(str(name))
+        if not isinstance(hint, type) or not is_dataclass(hint):
+            return ""
+        noun = hint
+    known = [field.name for field in fields(noun)]
+    near = difflib.get_close_matches(str(loc[-1]), known, n=1)
+    return f", did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
+
+
+def _located(source: str, lines: dict[str, int], loc: tuple[int | str, ...], message: str) -> str:
+    path = ".".join(str(part) for part in loc)
+    names = [part for part in loc if isinstance(part, str)]
+    line = next(
+        (
+            lines[".".join(names[:length])]
+            for length in range(len(names), 0, -1)
+            if ".".join(names[:length]) in lines
+        ),
+        None,
+    )
+    place = source if line is None else f"{source}:{line}"
+    return f"{place}: {path} | {message}"
+
+
+def _key_lines(text: str) -> dict[str, int]:
+    """Where each table and key of a TOML text stands; good for messages, no parser."""
+    found: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[+\s*([\w.\-]+)\s*\]+", line):
+            table = header.group(1)
+            found.setdefault(table, number)
+        elif key := re.match(r"\s*([\w.\-]+)\s*=", line):
+            found.setdefault(f"{table}.{key.group(1)}" if table else key.group(1), number)
+    return found

@@ -1,0 +1,1 @@
+"""The run directory: every finished trial as typed Parquet, and the recipe."""

@@ -1,0 +1,47 @@
+"""Files that are whole or absent, whatever ends the process that writes them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from cptune.errors import LedgerError
+
+TEMPORARY_PREFIX = ".tmp-"
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write to a temporary name in the same directory, fsync, rename, fsync the directory.
+
+    Raises:
+        LedgerError: when the file cannot be written; nothing of it is left.
+    """
+    temporary = path.with_name(
+        f"{TEMPORARY_PREFIX}{path.name}-{os.getpid()}-{secrets.token_hex(4)}"
+    )
+    try:
+        with temporary.open("xb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+        sync_directory(path.parent)
+    except OSError as exc:
+        temporary.unlink(missing_ok=True)
+        raise LedgerError(f"cannot write {path}: {exc.strerror or exc}") from exc
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove_temporaries(directory: Path) -> None:
+    """Remove what an ended writer left under a temporary name."""
+    for path in directory.glob(f"{TEMPORARY_PREFIX}*"):
+        path.unlink(missing_ok=True)

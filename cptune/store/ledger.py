@@ -1,0 +1,129 @@
+"""The Parquet ledger: one file per trial and table, whole or absent; the trials file comes last.
+
+A file that is cut, altered or foreign is quarantined by name and never hides the other rows.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cptune.domain.trial import Trial
+from cptune.errors import LedgerError
+from cptune.store import schema
+from cptune.store.files import remove_temporaries, write_durably
+from cptune.store.rows import (
+    Row,
+    edge_rows,
+    rank_rows,
+    step_rows,
+    trial_from_rows,
+    trial_row,
+)
+
+_SATELLITES: dict[str, tuple[pa.Schema, Callable[[Trial], list[Row]]]] = {
+    "ranks": (schema.RANKS, rank_rows),
+    "edges": (schema.EDGES, edge_rows),
+    "steps": (schema.STEPS, step_rows),
+}
+_TABLES = ("trials", *_SATELLITES)
+
+
+class ParquetLedger:
+    """Finished trials in a run directory. One writer at a time: the holder of the run's lock.
+
+    Args:
+        directory: The run directory.
+        writable: Whether this process may write, sweep temporaries and quarantine.
+    """
+
+    def __init__(self, directory: Path, *, writable: bool) -> None:
+        self._directory = directory
+        self._writable = writable
+        #: What could not be read: "table/file: why".
+        self.quarantined: list[str] = []
+        if writable:
+            for table in _TABLES:
+                self._make(table)
+                remove_temporaries(directory / table)
+
+    def append(self, trial: Trial) -> None:
+        """Keep a trial; it is finished once its trials file has its name.
+
+        Raises:
+            LedgerError: when a file cannot be written.
+        """
+        assert self._writable, "a reader does not append"
+        name = f"{trial.number:06d}-{trial.candidate.key}-a{trial.attempt}.parquet"
+        for table, (columns, rows) in _SATELLITES.items():
+            write_durably(self._directory / table / name, encode(rows(trial), columns))
+        row = [trial_row(trial)]
+        write_durably(self._directory / "trials" / name, encode(row, schema.TRIALS))
+
+    def read(self) -> list[Trial]:
+        """All trials that can be read, by number and attempt."""
+        self.quarantined = []
+        found: list[Trial] = []
+        for path in sorted((self._directory / "trials").glob("*.parquet")):
+            rows = self._rows("trials", path.name, schema.TRIALS)
+            if rows is None:
+                continue
+            satellites = {
+                table: self._rows(table, path.name, columns) or []
+                for table, (columns, _) in _SATELLITES.items()
+            }
+            found.append(
+                trial_from_rows(
+                    rows[0],
+                    ranks=satellites["ranks"],
+                    edges=satellites["edges"],
+                    steps=satellites["steps"],
+                )
+            )
+        return sorted(found, key=lambda trial: (trial.number, trial.attempt))
+
+    def _rows(self, table: str, name: str, columns: pa.Schema) -> list[Row] | None:
+        path = self._directory / table / name
+        try:
+            return decode(path, columns)
+        except LedgerError as exc:
+            self.quarantined.append(f"{table}/{name}: {exc}")
+            if self._writable and path.exists():
+                self._make("quarantine")
+                path.rename(self._directory / "quarantine" / f"{table}-{name}")
+            return None
+
+    def _make(self, name: str) -> None:
+        try:
+            (self._directory / name).mkdir(exist_ok=True)
+        except OSError as exc:
+            raise LedgerError(f"cannot make {self._directory / name}: {exc.strerror}") from exc
+
+
+def encode(rows: Sequence[Row], columns: pa.Schema) -> bytes:
+    """Rows as the bytes of a Parquet file with page checksums; an absent column is null."""
+    unknown = {name for row in rows for name in row} - set(columns.names)
+    assert not unknown, f"columns {sorted(unknown)} are not in the schema"
+    buffer = io.BytesIO()
+    table = pa.Table.from_pylist(list(rows), schema=columns)
+    pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
+    return buffer.getvalue()
+
+
+def decode(path: Path, columns: pa.Schema) -> list[Row]:
+    """The rows of a Parquet file of this schema.
+
+    Raises:
+        LedgerError: when the file is missing, cut, altered or of another schema.
+    """
+    try:
+        table = pq.read_table(path, page_checksum_verification=True)
+    except (OSError, pa.ArrowException) as exc:
+        raise LedgerError(f"cannot be read: {exc}") from exc
+    if why := schema.why_foreign(table.schema, columns):
+        raise LedgerError(f"is foreign: {why}")
+    return table.to_pylist()

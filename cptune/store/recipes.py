@@ -1,0 +1,40 @@
+"""The recipe in its run directory: recipe.json for people, recipes.parquet for tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cptune.domain.recipe import Recipe
+from cptune.store import schema
+from cptune.store.files import write_durably
+from cptune.store.ledger import encode
+
+
+def write_recipe(directory: Path, recipe: Recipe) -> Path:
+    """Write recipe.json and recipes.parquet; returns the path of the former.
+
+    Raises:
+        LedgerError: when a file cannot be written.
+    """
+    text = json.dumps(recipe.to_json(), indent=2) + "\n"
+    row = {
+        "name": recipe.spec.name,
+        "candidate_key": recipe.candidate.key,
+        **recipe.candidate.axes(),
+        "certified": recipe.is_certified,
+        "step_s": recipe.measurement.step_s,
+        "tokens_per_s": recipe.measurement.tokens_per_s,
+        "peak_allocated_bytes": recipe.measurement.peak_allocated_bytes,
+        "exposed_share": recipe.measurement.exposed_share,
+        "recipe_json": text,
+    }
+    write_durably(directory / "recipes.parquet", encode([row], schema.RECIPES))
+    write_durably(directory / "recipe.json", text.encode())
+    return directory / "recipe.json"
+
+
+def remove_recipe(directory: Path) -> None:
+    """Remove the recipe of an earlier end of the same run: what is there is always of now."""
+    for name in ("recipe.json", "recipes.parquet"):
+        (directory / name).unlink(missing_ok=True)

@@ -1,0 +1,231 @@
+"""Trials as table rows and back, without loss; plain dicts, no pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cptune.domain.candidate import candidate_from_axes
+from cptune.domain.layout import Coordinates
+from cptune.domain.outcome import (
+    EdgeReport,
+    Failure,
+    Measurement,
+    MemoryShortage,
+    OomKind,
+    OutcomeKind,
+    RankReport,
+)
+from cptune.domain.placement import Device, Placement, RankPlace
+from cptune.domain.trial import Trial
+
+Row = dict[str, Any]
+
+_MEASURED = (
+    "step_s",
+    "step_p10_s",
+    "step_p90_s",
+    "slowest_rank",
+    "tokens_per_s",
+    "tokens_per_s_per_gpu",
+    "peak_allocated_bytes",
+    "peak_reserved_bytes",
+    "forward_peak_bytes",
+    "backward_peak_bytes",
+    "tp_exposed_s",
+    "cp_exposed_s",
+    "dp_exposed_s",
+    "exposed_method",
+    "imbalance",
+    "first_loss",
+    "first_grad_norm",
+)
+_PLACED = ("rank", "node", "gpu_uuid")
+_REPORTED = (
+    "pid",
+    "peak_allocated_bytes",
+    "peak_reserved_bytes",
+    "forward_peak_bytes",
+    "backward_peak_bytes",
+    "attended_pairs",
+    "planned_sent_bytes",
+    "sent_bytes",
+    "first_loss",
+    "first_grad_norm",
+    "sample_hash",
+)
+_STEP_EXPOSED = ("tp_exposed_s", "cp_exposed_s", "dp_exposed_s")
+_KEPT = ("convergence_fingerprint", "execution_fingerprint", "started_at", "finished_at")
+
+
+def trial_row(trial: Trial) -> Row:
+    """The row of the trials table."""
+    row: Row = _trial_key(trial) | {
+        "outcome": trial.kind.value,
+        **trial.candidate.axes(),
+        **{name: getattr(trial, name) for name in _KEPT},
+    }
+    outcome = trial.outcome
+    if isinstance(outcome, Measurement):
+        return (
+            row
+            | {name: getattr(outcome, name) for name in _MEASURED}
+            | {"kernel_ran": outcome.kernel}
+        )
+    row |= {
+        "reason": outcome.message,
+        "failed_rank": outcome.rank,
+        "failed_node": outcome.node,
+    }
+    if (short := outcome.shortage) is not None:
+        row |= {
+            "oom_kind": short.kind.value,
+            "asked_bytes": short.asked_bytes,
+            "free_bytes": short.free_bytes,
+            "short_bytes": short.short_bytes,
+        }
+    return row
+
+
+def rank_rows(trial: Trial) -> list[Row]:
+    """The rows of the ranks table: the placement, and the report where there is one."""
+    reports = {report.rank: report for report in _reports(trial)}
+    return [_trial_key(trial) | _rank_row(place, reports) for place in trial.placement.ranks]
+
+
+def _rank_row(place: RankPlace, reports: Mapping[int, RankReport]) -> Row:
+    device = place.device
+    row: Row = {
+        "rank": place.rank,
+        "node": device.node,
+        "device_kind": device.kind,
+        "device_index": device.index,
+        "gpu_uuid": device.uuid,
+        "device_memory_bytes": device.memory_bytes,
+        "tp": place.at.tp,
+        "cp": place.at.cp,
+        "dp": place.at.dp,
+        "pp": place.at.pp,
+    }
+    if place.rank in reports:
+        report = reports[place.rank]
+        row |= {name: getattr(report, name) for name in _REPORTED}
+        row["kernel_ran"] = report.kernel
+    return row
+
+
+def edge_rows(trial: Trial) -> list[Row]:
+    """The rows of the edges table: bytes and seconds per step from rank a to rank b."""
+    return [
+        _trial_key(trial)
+        | {
+            "a_rank": report.rank,
+            "b_rank": edge.peer_rank,
+            "axis": edge.axis,
+            "bytes": edge.sent_bytes,
+            "received_bytes": edge.received_bytes,
+            "seconds": edge.seconds,
+            "bytes_per_s": edge.sent_bytes / edge.seconds if edge.seconds > 0 else None,
+        }
+        for report in _reports(trial)
+        for edge in report.edges
+    ]
+
+
+def step_rows(trial: Trial) -> list[Row]:
+    """The rows of the steps table: every timed step of every rank."""
+    return [
+        _trial_key(trial)
+        | {"rank": report.rank, "index": index, "seconds": seconds}
+        | {name: getattr(report, name)[index] for name in _STEP_EXPOSED}
+        for report in _reports(trial)
+        for index, seconds in enumerate(report.step_s)
+    ]
+
+
+def trial_from_rows(
+    row: Row, *, ranks: Sequence[Row], edges: Sequence[Row], steps: Sequence[Row]
+) -> Trial:
+    """The trial that these rows were made from."""
+    ordered = sorted(ranks, key=lambda rank: rank["rank"])
+    reports = tuple(
+        _report(rank, edges=edges, steps=steps) for rank in ordered if rank["pid"] is not None
+    )
+    return Trial(
+        number=row["number"],
+        attempt=row["attempt"],
+        candidate=candidate_from_axes(row),
+        placement=Placement(ranks=tuple(_place(rank) for rank in ordered)),
+        outcome=_outcome(row, reports),
+        **{name: row[name] for name in _KEPT},
+    )
+
+
+def _outcome(row: Row, reports: tuple[RankReport, ...]) -> Measurement | Failure:
+    kind = OutcomeKind(row["outcome"])
+    if kind is OutcomeKind.MEASURED:
+        return Measurement(
+            **{name: row[name] for name in _MEASURED}, kernel=row["kernel_ran"], ranks=reports
+        )
+    shortage = None
+    if row["oom_kind"] is not None:
+        shortage = MemoryShortage(
+            kind=OomKind(row["oom_kind"]),
+            asked_bytes=row["asked_bytes"],
+            free_bytes=row["free_bytes"],
+        )
+    return Failure(
+        kind=kind,
+        message=row["reason"],
+        rank=row["failed_rank"],
+        node=row["failed_node"],
+        shortage=shortage,
+    )
+
+
+def _place(rank: Row) -> RankPlace:
+    device = Device(
+        node=rank["node"],
+        kind=rank["device_kind"],
+        index=rank["device_index"],
+        uuid=rank["gpu_uuid"],
+        memory_bytes=rank["device_memory_bytes"],
+    )
+    at = Coordinates(tp=rank["tp"], cp=rank["cp"], dp=rank["dp"], pp=rank["pp"])
+    return RankPlace(rank=rank["rank"], device=device, at=at)
+
+
+def _report(rank: Row, *, edges: Sequence[Row], steps: Sequence[Row]) -> RankReport:
+    own = sorted(
+        (step for step in steps if step["rank"] == rank["rank"]), key=lambda step: step["index"]
+    )
+    fields: dict[str, Any] = {name: rank[name] for name in (*_PLACED, *_REPORTED)}
+    fields |= {name: tuple(step[name] for step in own) for name in _STEP_EXPOSED}
+    return RankReport(
+        **fields,
+        step_s=tuple(step["seconds"] for step in own),
+        kernel=rank["kernel_ran"],
+        edges=tuple(_edge(edge) for edge in edges if edge["a_rank"] == rank["rank"]),
+    )
+
+
+def _edge(edge: Row) -> EdgeReport:
+    return EdgeReport(
+        peer_rank=edge["b_rank"],
+        axis=edge["axis"],
+        sent_bytes=edge["bytes"],
+        received_bytes=edge["received_bytes"],
+        seconds=edge["seconds"],
+    )
+
+
+def _reports(trial: Trial) -> tuple[RankReport, ...]:
+    return trial.measurement.ranks if trial.measurement else ()
+
+
+def _trial_key(trial: Trial) -> Row:
+    return {
+        "candidate_key": trial.candidate.key,
+        "number": trial.number,
+        "attempt": trial.attempt,
+    }

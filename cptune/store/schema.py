@@ -1,0 +1,168 @@
+"""The typed, versioned tables of a run directory; units are in the metadata of each field."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+#: Raised when a column changes its meaning or its type; a new column alone does not raise it.
+SCHEMA_VERSION = 1
+_VERSION_KEY = b"cptune.schema_version"
+_TABLE_KEY = b"cptune.table"
+
+_UNITS = (
+    ("_bytes_per_s", "bytes/s"),
+    ("tokens_per_s", "tokens/s"),
+    ("tokens_per_s_per_gpu", "tokens/s"),
+    ("_bytes", "bytes"),
+    ("bytes", "bytes"),
+    ("seconds", "s"),
+    ("_s", "s"),
+)
+
+
+def _unit(name: str) -> str | None:
+    return next((unit for ending, unit in _UNITS if name.endswith(ending)), None)
+
+
+def _schema(table: str, columns: dict[str, pa.DataType]) -> pa.Schema:
+    fields = [
+        pa.field(name, kind, metadata={"unit": unit} if (unit := _unit(name)) else None)
+        for name, kind in columns.items()
+    ]
+    metadata = {_VERSION_KEY: str(SCHEMA_VERSION).encode(), _TABLE_KEY: table.encode()}
+    return pa.schema(fields, metadata=metadata)
+
+
+_WORD, _WHOLE, _REAL = pa.string(), pa.int64(), pa.float64()
+_TRIAL_KEY = {"candidate_key": _WORD, "number": _WHOLE, "attempt": _WHOLE}
+_RANK_PEAKS = dict.fromkeys(
+    (
+        "peak_allocated_bytes",
+        "peak_reserved_bytes",
+        "forward_peak_bytes",
+        "backward_peak_bytes",
+    ),
+    _WHOLE,
+)
+_AXES = {
+    **dict.fromkeys(("tp", "cp", "pp", "vpp", "dp", "ulysses", "stages", "micro_batch"), _WHOLE),
+    **dict.fromkeys(
+        ("sharding", "strategy", "recompute", "loss", "data_parallel", "kernel"), _WORD
+    ),
+}
+
+TRIALS = _schema(
+    "trials",
+    {
+        **_TRIAL_KEY,
+        "outcome": _WORD,
+        "reason": _WORD,
+        **_AXES,
+        **dict.fromkeys(("step_s", "step_p10_s", "step_p90_s"), _REAL),
+        "slowest_rank": _WHOLE,
+        **dict.fromkeys(("tokens_per_s", "tokens_per_s_per_gpu", "mfu"), _REAL),
+        "mfu_formula": _WORD,
+        "predicted_step_s": _REAL,
+        **dict.fromkeys(
+            (
+                "predicted_peak_lo_bytes",
+                "predicted_peak_bytes",
+                "predicted_peak_hi_bytes",
+            ),
+            _WHOLE,
+        ),
+        "model_version": _WORD,
+        **_RANK_PEAKS,
+        **dict.fromkeys(("asked_bytes", "free_bytes", "short_bytes"), _WHOLE),
+        "oom_kind": _WORD,
+        "failed_rank": _WHOLE,
+        "failed_node": _WORD,
+        **dict.fromkeys(
+            ("tp_exposed_s", "cp_exposed_s", "dp_exposed_s", "pp_exposed_s", "cp_comm_s"), _REAL
+        ),
+        "exposed_method": _WORD,
+        "imbalance": _REAL,
+        "kernel_ran": _WORD,
+        **dict.fromkeys(("first_loss", "first_grad_norm"), _REAL),
+        **dict.fromkeys(
+            (
+                "proof_id",
+                "convergence_fingerprint",
+                "execution_fingerprint",
+                "started_at",
+                "finished_at",
+            ),
+            _WORD,
+        ),
+    },
+)
+
+RANKS = _schema(
+    "ranks",
+    {
+        **_TRIAL_KEY,
+        "rank": _WHOLE,
+        "node": _WORD,
+        "device_kind": _WORD,
+        "device_index": _WHOLE,
+        "gpu_uuid": _WORD,
+        "device_memory_bytes": _WHOLE,
+        **dict.fromkeys(("tp", "cp", "dp", "pp", "pid"), _WHOLE),
+        **_RANK_PEAKS,
+        **dict.fromkeys(("attended_pairs", "planned_sent_bytes", "sent_bytes"), _WHOLE),
+        "kernel_ran": _WORD,
+        **dict.fromkeys(("first_loss", "first_grad_norm"), _REAL),
+        "sample_hash": _WORD,
+    },
+)
+
+EDGES = _schema(
+    "edges",
+    {
+        **_TRIAL_KEY,
+        "a_rank": _WHOLE,
+        "b_rank": _WHOLE,
+        "axis": _WORD,
+        "bytes": _WHOLE,
+        "received_bytes": _WHOLE,
+        "seconds": _REAL,
+        "bytes_per_s": _REAL,
+    },
+)
+
+STEPS = _schema(
+    "steps",
+    {
+        **_TRIAL_KEY,
+        "rank": _WHOLE,
+        "index": _WHOLE,
+        "seconds": _REAL,
+        **dict.fromkeys(("tp_exposed_s", "cp_exposed_s", "dp_exposed_s"), _REAL),
+    },
+)
+
+RECIPES = _schema(
+    "recipes",
+    {
+        "name": _WORD,
+        "candidate_key": _WORD,
+        **_AXES,
+        "certified": pa.bool_(),
+        "step_s": _REAL,
+        "tokens_per_s": _REAL,
+        "peak_allocated_bytes": _WHOLE,
+        "exposed_share": _REAL,
+        "recipe_json": _WORD,
+    },
+)
+
+
+def why_foreign(schema: pa.Schema, expected: pa.Schema) -> str | None:
+    """Why a file is not of this table and version; None when it is."""
+    metadata, wanted = schema.metadata or {}, expected.metadata
+    for key in (_TABLE_KEY, _VERSION_KEY):
+        if metadata.get(key) != wanted[key]:
+            return f"{key.decode()} is {metadata.get(key)!r}, wanted {wanted[key]!r}"
+    if not schema.equals(expected):
+        return "its columns are not those of the table"
+    return None
