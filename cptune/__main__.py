@@ -1,0 +1,5 @@
+"""`python -m cptune`."""
+
+from cptune.cli import main
+
+main()

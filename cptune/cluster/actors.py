@@ -1,0 +1,38 @@
+"""The process that holds one device: plain methods, wrapped as a Ray actor by the gang."""
+
+from __future__ import annotations
+
+import os
+
+import ray
+
+from cptune.bench.job import RankJob
+from cptune.cluster.failures import attempt
+from cptune.domain.outcome import Failure, RankReport
+
+
+class RankActor:
+    """Stays warm between trials: torch is imported once, process groups are new each time."""
+
+    def __init__(self, *, threads: int) -> None:
+        # Here and not above: the driver knows this class too, and does without torch.
+        from cptune.bench import mesh, rank
+
+        mesh.use_threads(threads)
+        self._open_store = mesh.open_store
+        self._run_rank = rank.run_rank
+        self._store: object = None
+
+    def identify(self) -> tuple[str, int]:
+        """The Ray node id and the process id."""
+        return ray.get_runtime_context().get_node_id(), os.getpid()
+
+    def open_store(self) -> tuple[str, int]:
+        """Open a TCP store on a free port of this node; returns its address."""
+        host = ray.util.get_node_ip_address()
+        self._store, port = self._open_store(host)
+        return host, port
+
+    def run(self, job: RankJob) -> RankReport | Failure:
+        """Run one rank's part of a trial."""
+        return attempt(lambda: self._run_rank(job), rank=job.rank, node=job.node)

@@ -1,0 +1,86 @@
+"""Where exceptions of a trial become data; the one place that may catch them all."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import ray.exceptions
+
+from cptune.bench.job import MemoryBudgetExceededError
+from cptune.domain.outcome import Failure, MemoryShortage, OomKind, OutcomeKind
+
+Result = TypeVar("Result")
+
+#: The most telling first: a rank that ran out of memory explains its peers' broken connections.
+_TELLING = (
+    OutcomeKind.OUT_OF_MEMORY,
+    OutcomeKind.CRASHED,
+    OutcomeKind.NODE_LOST,
+    OutcomeKind.COMMUNICATION,
+    OutcomeKind.TIMEOUT,
+)
+_TIMED_OUT = ("timed out", "timeout")
+_PEER_LOST = ("connection closed", "connection reset", "connection refused", "broken pipe", "gloo")
+_SHOWN_LINES = 3  # of a traceback, in the message of a crash
+
+
+def attempt(run: Callable[[], Result], *, rank: int, node: str) -> Result | Failure:
+    """Run a rank's part of a trial; whatever it raises comes back as a failure of that rank."""
+    try:
+        return run()
+    except Exception as exc:
+        return failure_from(exc, rank=rank, node=node)
+
+
+def failure_from(exc: BaseException, *, rank: int | None, node: str | None) -> Failure:
+    """The failure that an exception of a trial stands for."""
+    shortage = None
+    # DTensor re-raises what an operator raised as a RuntimeError of its own.
+    exc = next((one for one in _chain(exc) if isinstance(one, MemoryBudgetExceededError)), exc)
+    if isinstance(exc, MemoryBudgetExceededError):
+        kind, message = OutcomeKind.OUT_OF_MEMORY, str(exc)
+        shortage = MemoryShortage(
+            kind=OomKind.CAPACITY if exc.asked_bytes > exc.capacity_bytes else OomKind.TENSOR,
+            asked_bytes=exc.asked_bytes,
+            free_bytes=exc.free_bytes,
+        )
+    elif isinstance(exc, ray.exceptions.OutOfMemoryError):
+        kind, message = OutcomeKind.NODE_LOST, f"Ray ended rank {rank}: its node ran out of memory"
+    elif isinstance(exc, ray.exceptions.ActorDiedError):
+        kind, message = OutcomeKind.CRASHED, f"the process of rank {rank} ended: {_brief(exc)}"
+    elif isinstance(exc, ray.exceptions.RayError):
+        kind, message = OutcomeKind.NODE_LOST, f"rank {rank} cannot be reached: {_brief(exc)}"
+    else:
+        kind, message = _told(exc)
+    return Failure(kind=kind, message=message, rank=rank, node=node, shortage=shortage)
+
+
+def most_telling(failures: Sequence[Failure]) -> Failure:
+    """The failure that explains the others; the first reported of those that tell as much."""
+    return min(failures, key=lambda failure: _TELLING.index(failure.kind))
+
+
+def _chain(exc: BaseException) -> Iterator[BaseException]:
+    link: BaseException | None = exc
+    while link is not None:
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _told(exc: BaseException) -> tuple[OutcomeKind, str]:
+    text = str(exc).lower()
+    if isinstance(exc, (RuntimeError, OSError)):
+        if any(word in text for word in _TIMED_OUT):
+            return OutcomeKind.TIMEOUT, f"a collective timed out: {_brief(exc)}"
+        if any(word in text for word in _PEER_LOST):
+            return OutcomeKind.COMMUNICATION, f"a peer was lost: {_brief(exc)}"
+    frames = traceback.extract_tb(exc.__traceback__)[-_SHOWN_LINES:]
+    places = " > ".join(f"{frame.name}:{frame.lineno}" for frame in frames)
+    return OutcomeKind.CRASHED, f"{type(exc).__name__}: {_brief(exc)} (at {places})"
+
+
+def _brief(exc: BaseException) -> str:
+    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(exc).__name__

@@ -1,0 +1,159 @@
+"""All actors of a sweep, one per device: reserved together, replaced together after any failure."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import ray
+import ray.exceptions
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from cptune.bench.job import RankJob
+from cptune.cluster.actors import RankActor
+from cptune.cluster.connection import RayNode
+from cptune.domain.outcome import Failure, RankReport
+from cptune.domain.placement import Device
+from cptune.errors import ClusterError
+
+_READY_S = 120.0
+_GONE_S = 10.0
+_POLL_S = 0.02
+
+
+class Gang:
+    """Warm actors on reserved nodes.
+
+    Args:
+        devices: One actor for each, grouped by node.
+        nodes: The Ray nodes, in the order in which their names first appear in `devices`.
+        threads: Torch threads of an actor.
+
+    Raises:
+        ClusterError: when the nodes cannot be reserved in time.
+    """
+
+    def __init__(
+        self, devices: Sequence[Device], *, nodes: Sequence[RayNode], threads: int
+    ) -> None:
+        self._devices, self._threads = tuple(devices), threads
+        self._names = list(dict.fromkeys(device.node for device in devices))
+        self._nodes = dict(zip(self._names, nodes, strict=True))
+        self._reservation = self._reserve()
+        self._actors: dict[str, Any] = {}
+        self._pids: dict[str, int] = {}
+        self._store: tuple[str, int] | None = None
+
+    def _reserve(self) -> PlacementGroup:
+        bundles = [{"CPU": self._nodes[name].cpus} for name in self._names]
+        group = placement_group(bundles, strategy="STRICT_SPREAD")
+        try:
+            ray.get(group.ready(), timeout=_READY_S)
+        except ray.exceptions.GetTimeoutError as exc:
+            remove_placement_group(group)
+            want = ", ".join(f"{node.cpus:g} CPUs of {name}" for name, node in self._nodes.items())
+            free = ray.available_resources().get("CPU", 0.0)
+            raise ClusterError(
+                f"cannot reserve {want} within {_READY_S:g} s: {free:g} CPUs are free in all",
+                hint="end the other jobs of this cluster: a measured node is not shared",
+            ) from exc
+        return group
+
+    def start(self) -> None:
+        """Begin to start the actors; `ready` waits for them."""
+        actor = cast(Any, ray.remote(RankActor))
+        for device in self._devices:
+            sharing = sum(other.node == device.node for other in self._devices)
+            cpus = self._nodes[device.node].cpus / sharing
+            self._actors[device.name] = actor.options(
+                num_cpus=int(cpus * 100) / 100,
+                max_restarts=0,
+                max_task_retries=0,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(
+                    placement_group=self._reservation,
+                    placement_group_bundle_index=self._names.index(device.node),
+                ),
+            ).remote(threads=self._threads)
+
+    def ready(self) -> tuple[str, int]:
+        """Wait until every actor is up on its own node; returns the address of their store.
+
+        Raises:
+            ClusterError: when an actor does not come up, or on another node than its device's.
+        """
+        if self._store is not None:
+            return self._store
+        try:
+            seen = ray.get(
+                [actor.identify.remote() for actor in self._actors.values()], timeout=_READY_S
+            )
+            first = next(iter(self._actors.values()))
+            self._store = ray.get(first.open_store.remote(), timeout=_READY_S)
+        except ray.exceptions.RayError as exc:
+            raise ClusterError(f"the actors did not come up within {_READY_S:g} s: {exc}") from exc
+        for device, (node_id, pid) in zip(self._devices, seen, strict=True):
+            wanted = self._nodes[device.node].node_id
+            if node_id != wanted:
+                raise ClusterError(f"{device.name} came up on node {node_id}, wanted {wanted}")
+            self._pids[device.name] = pid
+        return self._store
+
+    def run(self, device: Device, job: RankJob) -> ray.ObjectRef[RankReport | Failure]:
+        """Start one rank's part of a trial on the actor that holds a device."""
+        return self._actors[device.name].run.remote(job)
+
+    def stop(self) -> None:
+        """Kill every actor and wait until the processes of this host are gone."""
+        for actor in self._actors.values():
+            ray.kill(actor, no_restart=True)
+        here = socket.gethostname()
+        ours = [
+            self._pids[device.name]
+            for device in self._devices
+            if device.name in self._pids and device.node.split("#")[0] == here
+        ]
+        self._actors.clear()
+        self._pids.clear()
+        self._store = None
+        _wait_gone(ours)
+
+    def replace(self) -> None:
+        """Kill every actor and begin to start new ones."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Kill every actor and free the reservation."""
+        self.stop()
+        remove_placement_group(self._reservation)
+
+
+def _wait_gone(pids: Sequence[int]) -> None:
+    deadline = time.monotonic() + _GONE_S
+    while alive := [pid for pid in pids if _is_alive(pid)]:
+        if time.monotonic() > deadline:
+            raise ClusterError(f"processes {alive} are still there {_GONE_S:g} s after the kill")
+        time.sleep(_POLL_S)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        return status.rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

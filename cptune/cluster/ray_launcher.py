@@ -1,0 +1,132 @@
+"""Trials on Ray: a job to every rank, one deadline, and the whole gang replaced after a failure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import ray
+import ray.exceptions
+
+from cptune.bench.job import RankJob, Rendezvous
+from cptune.cluster.failures import failure_from, most_telling
+from cptune.cluster.gang import Gang
+from cptune.domain.candidate import Candidate
+from cptune.domain.outcome import Failure, Measurement, OutcomeKind, RankReport, measurement_from
+from cptune.domain.placement import Device, Placement, RankPlace, place
+from cptune.domain.study import SweepSpec
+
+_GRACE_S = 1.5  # after the first failure, for the rank that caused it to say so
+_COLLECTIVE_SHARE = 0.8  # of the trial deadline: a collective must time out before its trial does
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    place: RankPlace
+    ref: ray.ObjectRef[RankReport | Failure]
+
+
+class RayLauncher:
+    """Runs candidates on a gang of warm actors.
+
+    Args:
+        gang: Started actors.
+        devices: The devices in placement order.
+        spec: The resolved spec.
+        capacity_bytes: Budget of one rank.
+    """
+
+    def __init__(
+        self, gang: Gang, *, devices: Sequence[Device], spec: SweepSpec, capacity_bytes: int
+    ) -> None:
+        self._gang, self._devices, self._spec = gang, tuple(devices), spec
+        self._capacity_bytes = capacity_bytes
+        self._attempts = count()
+
+    def place(self, candidate: Candidate) -> Placement:
+        """Rank r on device r: tp groups on neighbours, cp groups next."""
+        return place(candidate.layout, self._devices)
+
+    def launch(self, candidate: Candidate, placement: Placement) -> Measurement | Failure:
+        """Run the candidate on every rank. After any failure the gang is replaced.
+
+        Raises:
+            ClusterError: when the actors do not come up.
+        """
+        host, port = self._gang.ready()
+        rendezvous = Rendezvous(
+            host=host,
+            port=port,
+            prefix=f"attempt-{next(self._attempts)}",
+            timeout_s=self._spec.budget.trial_s * _COLLECTIVE_SHARE,
+        )
+        answers = [
+            _Answer(
+                place=one,
+                ref=self._gang.run(one.device, self._job(candidate, one, rendezvous)),
+            )
+            for one in placement.ranks
+        ]
+        reports, failures = self._collect(answers)
+        if failures:
+            self._gang.replace()
+            return most_telling(failures)
+        ordered = tuple(sorted(reports, key=lambda report: report.rank))
+        return measurement_from(ordered, tokens_per_step=self._spec.workload.tokens_per_step)
+
+    def _job(self, candidate: Candidate, one: RankPlace, rendezvous: Rendezvous) -> RankJob:
+        spec = self._spec
+        return RankJob(
+            rank=one.rank,
+            node=one.device.node,
+            gpu_uuid=one.device.uuid,
+            candidate=candidate,
+            model=spec.model,
+            workload=spec.workload,
+            capacity_bytes=self._capacity_bytes,
+            warmup_steps=spec.budget.warmup_steps,
+            steps=spec.budget.steps,
+            seed=spec.search.seed,
+            rendezvous=rendezvous,
+        )
+
+    def _collect(self, answers: Sequence[_Answer]) -> tuple[list[RankReport], list[Failure]]:
+        waiting = {answer.ref: answer.place for answer in answers}
+        reports: list[RankReport] = []
+        failures: list[Failure] = []
+        deadline = time.monotonic() + self._spec.budget.trial_s
+        while waiting:
+            left = max(0.0, deadline - time.monotonic())
+            done, _ = ray.wait(list(waiting), num_returns=1, timeout=left)
+            if not done:
+                break
+            answer = _answer(done[0], waiting.pop(done[0]))
+            if isinstance(answer, RankReport):
+                reports.append(answer)
+                continue
+            failures.append(answer)
+            if answer.kind is OutcomeKind.OUT_OF_MEMORY:
+                break
+            deadline = min(deadline, time.monotonic() + _GRACE_S)
+        if waiting and not failures:
+            failures.append(self._late(waiting.values()))
+        return reports, failures
+
+    def _late(self, silent: Iterable[RankPlace]) -> Failure:
+        places = sorted(silent, key=lambda one: one.rank)
+        ranks = ", ".join(str(one.rank) for one in places)
+        return Failure(
+            kind=OutcomeKind.TIMEOUT,
+            message=f"ranks {ranks} gave no answer within {self._spec.budget.trial_s:g} s",
+            rank=places[0].rank,
+            node=places[0].device.node,
+        )
+
+
+def _answer(ref: ray.ObjectRef[RankReport | Failure], at: RankPlace) -> RankReport | Failure:
+    try:
+        return ray.get(ref)
+    except ray.exceptions.RayError as exc:
+        return failure_from(exc, rank=at.rank, node=at.device.node)

@@ -1,0 +1,66 @@
+"""A cluster ready for trials: connected, inventoried, and its gang started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from cptune.cluster.connection import LOCAL, RayNode, connected
+from cptune.cluster.gang import Gang
+from cptune.cluster.inventory import cpu_devices, discover_cluster
+from cptune.cluster.ray_launcher import RayLauncher
+from cptune.domain.study import SweepSpec
+from cptune.errors import ClusterError
+from topology.discover import discover
+from topology.nouns import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """What the sweep needs of a cluster."""
+
+    launcher: RayLauncher
+    capacity_bytes: int
+
+
+@contextmanager
+def joined_cluster(address: str, *, ranks: int) -> Generator[tuple[list[RayNode], Topology]]:
+    """Connect and take the inventory of all nodes.
+
+    Raises:
+        ClusterError: when the cluster cannot be reached or does not answer.
+    """
+    with connected(address, cpus=ranks) as nodes:
+        if not nodes:
+            raise ClusterError(f"Ray at {address} has no living node")
+        yield nodes, discover() if address == LOCAL else discover_cluster(nodes)
+
+
+@contextmanager
+def ready_for_trials(
+    spec: SweepSpec, *, nodes: list[RayNode], topology: Topology
+) -> Generator[Ready]:
+    """Start one actor a device for the resolved spec; all are gone afterwards.
+
+    Raises:
+        ClusterError: when the actors cannot be placed.
+    """
+    assert spec.cluster.world_size is not None, "the spec is resolved"
+    devices = cpu_devices(topology, world_size=spec.cluster.world_size)
+    sizes = [device.memory_bytes for device in devices if device.memory_bytes is not None]
+    capacity = spec.cluster.device_memory_bytes or min(sizes, default=0)
+    if capacity == 0:
+        raise ClusterError(
+            "the memory of the devices is not known",
+            hint="set cluster.device_memory_bytes in the spec",
+        )
+    per_node = max(1, len(devices) // len(topology.nodes))
+    gang = Gang(devices, nodes=nodes, threads=max(1, (os.cpu_count() or 1) // per_node))
+    try:
+        gang.start()
+        launcher = RayLauncher(gang, devices=devices, spec=spec, capacity_bytes=capacity)
+        yield Ready(launcher=launcher, capacity_bytes=capacity)
+    finally:
+        gang.close()

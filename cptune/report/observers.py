@@ -1,0 +1,93 @@
+"""What is said while a sweep runs: a progress line on a terminal, plain lines elsewhere, a log."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+
+from cptune.domain.candidate import Candidate
+from cptune.domain.trial import Trial
+from cptune.domain.units import bytes_text
+from cptune.logs import EventLog
+from cptune.seams import Observer
+
+
+class Terminal:
+    """Speaks on stderr. On a terminal the running trial has one live line with the best so far."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._status: Status | None = None
+        self._best = "no candidate passes yet"
+
+    def trial_started(self, candidate: Candidate, *, done: int, total: int) -> None:
+        """Show what runs now."""
+        text = f"{done + 1}/{total} {candidate.describe()} | {self._best}"
+        if not self._console.is_terminal:
+            return
+        if self._status is None:
+            self._status = self._console.status(escape(text))
+            self._status.start()
+        else:
+            self._status.update(escape(text))
+
+    def trial_finished(self, trial: Trial, *, best: Trial | None) -> None:
+        """Say what it came to."""
+        if best is not None and best.measurement is not None:
+            rate = best.measurement.tokens_per_s
+            self._best = f"best so far {best.candidate.describe()} {rate:,.0f} tokens/s"
+        self._console.print(f"trial {trial.number:>3}  {_result(trial)}", markup=False)
+        if not self._console.is_terminal:
+            self._console.print(f"           {self._best}", markup=False)
+
+    def note(self, message: str) -> None:
+        """Say something that a person should know."""
+        self._console.print(f"note: {message}", markup=False)
+
+    def close(self) -> None:
+        """End the live line."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+class Logged:
+    """Keeps every event in a log and passes it on."""
+
+    def __init__(self, inner: Observer, log: EventLog) -> None:
+        self._inner, self._log = inner, log
+
+    def trial_started(self, candidate: Candidate, *, done: int, total: int) -> None:
+        """Log the start."""
+        self._log.write("trial_started", candidate_key=candidate.key, done=done, total=total)
+        self._inner.trial_started(candidate, done=done, total=total)
+
+    def trial_finished(self, trial: Trial, *, best: Trial | None) -> None:
+        """Log the end."""
+        self._log.write(
+            "trial_finished",
+            candidate_key=trial.candidate.key,
+            number=trial.number,
+            attempt=trial.attempt,
+            outcome=trial.kind.value,
+            reason=trial.reason,
+            best=None if best is None else best.candidate.key,
+        )
+        self._inner.trial_finished(trial, best=best)
+
+    def note(self, message: str) -> None:
+        """Log the note."""
+        self._log.write("note", message=message)
+        self._inner.note(message)
+
+
+def _result(trial: Trial) -> str:
+    layout = f"{trial.candidate.describe():<38}"
+    seen = trial.measurement
+    if seen is None:
+        return f"{layout} {trial.kind}: {trial.reason}"
+    return (
+        f"{layout} {seen.step_s * 1e3:,.0f} ms  {seen.tokens_per_s:,.0f} tokens/s  "
+        f"peak {bytes_text(seen.peak_allocated_bytes)}  exposed {seen.exposed_share:.1%}"
+    )

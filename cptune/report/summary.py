@@ -1,0 +1,116 @@
+"""The rows and sentences of a finished sweep, as plain text; who prints them is open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cptune.domain.outcome import Measurement
+from cptune.domain.recipe import Recipe
+from cptune.domain.trial import Trial
+from cptune.domain.units import bytes_text
+
+TRIAL_COLUMNS = ("#", "layout", "verdict", "step ms", "tokens/s", "peak", "exposed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A trial and what was ruled on it."""
+
+    trial: Trial
+    word: str
+    reason: str
+
+
+def trial_cells(judged: Judged) -> tuple[str, ...]:
+    """One row of the table of trials, in the order of `TRIAL_COLUMNS`."""
+    seen = judged.trial.measurement
+    figures = ("-", "-", "-", "-") if seen is None else _figures(seen)
+    return (
+        str(judged.trial.number),
+        judged.trial.candidate.describe(),
+        judged.word,
+        *figures,
+    )
+
+
+def control_lines(judged: Sequence[Judged]) -> list[str]:
+    """Why each of the others is not the recipe, one line a trial."""
+    return [f"#{one.trial.number} {one.reason}" for one in judged if one.word != "chosen"]
+
+
+def _figures(seen: Measurement) -> tuple[str, str, str, str]:
+    return (
+        f"{seen.step_s * 1e3:,.0f}",
+        f"{seen.tokens_per_s:,.0f}",
+        bytes_text(seen.peak_allocated_bytes),
+        f"{seen.exposed_share:.1%}",
+    )
+
+
+def recipe_lines(recipe: Recipe) -> list[str]:
+    """What to ship, and what it cost."""
+    candidate, seen, layout = recipe.candidate, recipe.measurement, recipe.candidate.layout
+    batch = recipe.spec.workload.global_batch_seqs
+    exchange = f", {candidate.sharding} {candidate.strategy} in {candidate.stages} stages"
+    allowed = int(recipe.capacity_bytes * (1 - recipe.spec.cluster.memory_margin))
+    return [
+        f"TP={layout.tp} CP={layout.cp} PP={layout.pp} DP={layout.dp} on {layout.world_size} ranks"
+        + (exchange if layout.cp > 1 else ""),
+        f"micro-batch {candidate.micro_batch} x {batch // (layout.dp * candidate.micro_batch)} "
+        f"passes, global batch {batch} x {recipe.spec.workload.seq_len} tokens",
+        f"{seen.tokens_per_s:,.0f} tokens/s, step {seen.step_s * 1e3:,.0f} ms "
+        f"(p10 {seen.step_p10_s * 1e3:,.0f}, p90 {seen.step_p90_s * 1e3:,.0f})",
+        f"peak {bytes_text(seen.peak_allocated_bytes)} of {bytes_text(recipe.capacity_bytes)} "
+        f"({bytes_text(allowed)} inside the margin); forward "
+        f"{bytes_text(seen.forward_peak_bytes)}, backward {bytes_text(seen.backward_peak_bytes)}",
+        f"exposed communication {seen.exposed_share:.1%} of the step: "
+        f"tp {seen.tp_exposed_s * 1e3:,.1f}, cp {seen.cp_exposed_s * 1e3:,.1f}, "
+        f"dp {seen.dp_exposed_s * 1e3:,.1f} ms ({seen.exposed_method})",
+        f"attention kernel {seen.kernel}",
+    ]
+
+
+def certificate_lines(recipe: Recipe) -> list[str]:
+    """Why no smaller CP is the recipe."""
+    if recipe.candidate.layout.cp == 1:
+        return ["CP=1 is the smallest there is"]
+    return [
+        f"CP={entry.cp} {entry.evidence or 'OPEN'}: {entry.reason}" for entry in recipe.certificate
+    ]
+
+
+def nothing_fits_lines(judged: list[Judged]) -> list[str]:
+    """What to say when no candidate passed: the tally of verdicts and the nearest miss."""
+    if not judged:
+        return ["no candidate was tried"]
+    tally: dict[str, int] = {}
+    for one in judged:
+        tally[one.word] = tally.get(one.word, 0) + 1
+    words = ", ".join(f"{count} {word}" for word, count in sorted(tally.items()))
+    lines = [f"no candidate of {len(judged)} passed: {words}"]
+    nearest = min(
+        (one for one in judged if one.trial.measurement is not None or _short(one) is not None),
+        key=lambda one: (one.trial.measurement is None, _short(one) or 0),
+        default=None,
+    )
+    if nearest is not None:
+        lines.append(f"nearest, {nearest.trial.candidate.describe()}: {nearest.reason}")
+    return lines
+
+
+def _short(judged: Judged) -> int | None:
+    return judged.trial.shortage.short_bytes if judged.trial.shortage else None
+
+
+def next_lines(directory: Path, *, has_recipe: bool) -> list[str]:
+    """Commands that go on from here, ready to paste."""
+    study = f"sqlite:///file:{(directory / 'study.db').resolve()}?mode=ro&uri=true"
+    lines = [f"recipe    {directory / 'recipe.json'}"] if has_recipe else []
+    return [
+        *lines,
+        f"trials    {directory / 'trials'}/*.parquet (any Parquet reader)",
+        f"study     optuna-dashboard '{study}'",
+        f"again     cptune sweep {directory / 'spec.toml'} --name {directory.name}-again",
+    ]

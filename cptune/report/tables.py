@@ -1,0 +1,30 @@
+"""Rich tables for the terminal, made of the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from cptune.report.summary import TRIAL_COLUMNS, Judged, trial_cells
+
+_NUMBERS = {"#", "step ms", "tokens/s", "peak", "exposed"}
+
+
+def trials_table(judged: Sequence[Judged]) -> Table:
+    """Every trial with its verdict."""
+    table = Table(title="Trials", title_justify="left", expand=False)
+    for column in TRIAL_COLUMNS:
+        number = column in _NUMBERS
+        table.add_column(column, justify="right" if number else "left", no_wrap=True)
+    for one in judged:
+        style = "bold green" if one.word == "chosen" else None
+        table.add_row(*(Text(cell) for cell in trial_cells(one)), style=style)
+    return table
+
+
+def section(title: str, lines: Sequence[str]) -> Group:
+    """A heading and its lines."""
+    return Group(Text(title, style="bold"), *(Text(f"  {line}") for line in lines), Text(""))

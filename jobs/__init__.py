@@ -1,0 +1,1 @@
+"""Entrypoints for `ray job submit`: parse, call cptune, exit code."""
