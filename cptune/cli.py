@@ -7,6 +7,8 @@ command needs is imported inside it, so that `--help` stays instant.
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -95,7 +97,7 @@ def sweep(
         done = run_sweep(chosen, runs=runs, address=address, resume=resume, observer=terminal)
     except (KeyboardInterrupt, SystemExit):
         kept = runs / chosen.name / "spec.toml"
-        _say(f"stopped; continue with: cptune sweep {kept} --runs {runs} --resume")
+        _say(f"stopped; go on with: {_program('cptune')} sweep {kept} --runs {runs} --resume")
         raise
     finally:
         terminal.close()
@@ -145,7 +147,14 @@ def _print_sweep(done: Sweep) -> None:
     else:
         sections += [("Recipe", summary.recipe_lines(done.recipe))]
         sections += [("Certificate", summary.certificate_lines(done.recipe))]
-    sections += [("Next", summary.next_lines(done.directory, has_recipe=done.recipe is not None))]
+    sections += [
+        (
+            "Next",
+            summary.next_lines(
+                done.directory, has_recipe=done.recipe is not None, program=_program
+            ),
+        )
+    ]
     for title, lines in sections:
         out.print(tables.section(title, lines), soft_wrap=True)
 
@@ -179,6 +188,15 @@ def run(arguments: Sequence[str], *, debug: bool = False) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     return code if isinstance(code, int) else 0
+
+
+def _program(name: str) -> str:
+    """How to call a program of this environment: by name when PATH has it, else by its path."""
+    ours = Path(sys.executable).parent / name
+    found = shutil.which(name)
+    if found is not None and Path(found).resolve() == ours.resolve():
+        return name
+    return os.path.relpath(ours) if ours.is_relative_to(Path.cwd()) else str(ours)
 
 
 def _say(message: str) -> None:

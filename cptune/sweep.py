@@ -6,8 +6,9 @@ Everything that the user can get wrong is refused before a process is started or
 from __future__ import annotations
 
 import json
+import os
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,9 @@ from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec
 from cptune.domain.trial import Trial
 from cptune.errors import SpecError
+from cptune.logs import EventLog
 from cptune.recipe.fingerprint import stamp_of
+from cptune.report.observers import Logged
 from cptune.seams import Observer
 from cptune.search.choose import Choice, Limits
 from cptune.search.loop import Seams, SearchLoop
@@ -109,6 +112,9 @@ def run_sweep(
             ranks = prepared.spec.cluster.world_size or 0
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=ranks))
             refuse_gpus(prepared.spec, topology)
+        log = stack.enter_context(closing(EventLog(run.path / "log.jsonl")))
+        log.write("sweep_started", resume=resume, address=address, pid=os.getpid())
+        observer = Logged(observer, log)
         ready = stack.enter_context(ready_for_trials(prepared.spec, nodes=nodes, topology=topology))
         return _search(prepared, run=run, ready=ready, topology=topology, observer=observer)
 

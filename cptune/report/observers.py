@@ -37,13 +37,15 @@ class Terminal:
         if best is not None and best.measurement is not None:
             rate = best.measurement.tokens_per_s
             self._best = f"best so far {best.candidate.describe()} {rate:,.0f} tokens/s"
-        self._console.print(f"trial {trial.number:>3}  {_result(trial)}", markup=False)
+        self._console.print(
+            f"trial {trial.number:>3}  {_result(trial)}", markup=False, soft_wrap=True
+        )
         if not self._console.is_terminal:
-            self._console.print(f"           {self._best}", markup=False)
+            self._console.print(f"           {self._best}", markup=False, soft_wrap=True)
 
     def note(self, message: str) -> None:
         """Say something that a person should know."""
-        self._console.print(f"note: {message}", markup=False)
+        self._console.print(f"note: {message}", markup=False, soft_wrap=True)
 
     def close(self) -> None:
         """End the live line."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,13 +104,14 @@ def _short(judged: Judged) -> int | None:
     return judged.trial.shortage.short_bytes if judged.trial.shortage else None
 
 
-def next_lines(directory: Path, *, has_recipe: bool) -> list[str]:
-    """Commands that go on from here, ready to paste."""
+def next_lines(directory: Path, *, has_recipe: bool, program: Callable[[str], str]) -> list[str]:
+    """Commands that go on from here, ready to paste; `program` says how one is called here."""
     study = f"sqlite:///file:{(directory / 'study.db').resolve()}?mode=ro&uri=true"
     lines = [f"recipe    {directory / 'recipe.json'}"] if has_recipe else []
     return [
         *lines,
         f"trials    {directory / 'trials'}/*.parquet (any Parquet reader)",
-        f"study     optuna-dashboard '{study}'",
-        f"again     cptune sweep {directory / 'spec.toml'} --name {directory.name}-again",
+        f"study     {program('optuna-dashboard')} '{study}'",
+        f"again     {program('cptune')} sweep {directory / 'spec.toml'} "
+        f"--runs {directory.parent} --name {directory.name}-again",
     ]
