@@ -1,31 +1,45 @@
 """The decoder that trials train: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
+One `Decoder` is one pipeline chunk: some of the layers, with the embedding if it is the first and
+the final norm and the head if it is the last. A model that is not cut is first and last at once.
+
 Shapes: B batch, S tokens of this rank, H query heads of this rank, K kv heads of this rank, D head
 dim, E hidden, V vocab.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate, Shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    ParallelStyle,
-    PrepareModuleInput,
-    RowwiseParallel,
-    parallelize_module,
-)
+from torch.utils.checkpoint import checkpoint
 
+from cptune.domain.candidate import Recompute
 from cptune.domain.workload import ModelShape
 
 #: Attention over the whole sequence: (q_BSHD, k_BSKD, v_BSKD) -> out_BSHD.
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 _ROPE_BASE = 500_000.0  # Llama 3, arXiv:2407.21783, section 3.2
+_NORM_EPS = 1e-5
+_INIT_STD = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Which part of the model a decoder is."""
+
+    layers: range
+    is_first: bool
+    is_last: bool
+
+    @staticmethod
+    def whole(shape: ModelShape) -> Chunk:
+        """The model in one piece."""
+        return Chunk(layers=range(shape.layers), is_first=True, is_last=True)
 
 
 class Attention(nn.Module):
@@ -63,64 +77,86 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """One decoder layer."""
+    """One decoder layer. Selective recompute computes its feed-forward half again in backward."""
 
-    def __init__(self, shape: ModelShape, attend: Attend) -> None:
+    def __init__(self, shape: ModelShape, attend: Attend, recompute: Recompute) -> None:
         super().__init__()
-        self.attention_norm = nn.RMSNorm(shape.hidden, eps=1e-5)
+        self._recompute = recompute
+        self.attention_norm = nn.RMSNorm(shape.hidden, eps=_NORM_EPS)
         self.attention = Attention(shape, attend)
-        self.mlp_norm = nn.RMSNorm(shape.hidden, eps=1e-5)
+        self.mlp_norm = nn.RMSNorm(shape.hidden, eps=_NORM_EPS)
         self.mlp = FeedForward(shape)
 
     def forward(self, x_BSE: Tensor, rotation_SD: Tensor) -> Tensor:
         """x_BSE -> (B, S, E)."""
+        if self._recompute is Recompute.FULL:
+            return checkpoint(self._both, x_BSE, rotation_SD, use_reentrant=False)
+        return self._both(x_BSE, rotation_SD)
+
+    def _both(self, x_BSE: Tensor, rotation_SD: Tensor) -> Tensor:
         x_BSE = x_BSE + self.attention(self.attention_norm(x_BSE), rotation_SD)
-        return x_BSE + self.mlp(self.mlp_norm(x_BSE))
+        if self._recompute is Recompute.SELECTIVE:
+            return x_BSE + checkpoint(self._feed, x_BSE, use_reentrant=False)
+        return x_BSE + self._feed(x_BSE)
+
+    def _feed(self, x_BSE: Tensor) -> Tensor:
+        return self.mlp(self.mlp_norm(x_BSE))
 
 
 class Decoder(nn.Module):
-    """A decoder-only transformer over this rank's tokens.
+    """A chunk of a decoder-only transformer over this rank's tokens.
 
     Args:
         shape: Sizes of the whole model.
+        chunk: The part that this is.
         attend: Attention over the whole sequence, given this rank's q, k and v.
+        positions_S: Global position of each of this rank's tokens.
+        recompute: Which activations are computed again in backward.
     """
 
-    def __init__(self, shape: ModelShape, attend: Attend) -> None:
+    def __init__(
+        self,
+        shape: ModelShape,
+        *,
+        chunk: Chunk,
+        attend: Attend,
+        positions_S: Tensor,
+        recompute: Recompute = Recompute.NONE,
+    ) -> None:
         super().__init__()
-        self._head_dim = shape.head_dim
-        self.embedding = nn.Embedding(shape.vocab, shape.hidden)
-        self.blocks = nn.ModuleList(Block(shape, attend) for _ in range(shape.layers))
-        self.norm = nn.RMSNorm(shape.hidden, eps=1e-5)
-        self.head = nn.Linear(shape.hidden, shape.vocab, bias=False)
+        self._head_dim, self._positions_S = shape.head_dim, positions_S
+        self.chunk = chunk
+        if chunk.is_first:
+            self.embedding = nn.Embedding(shape.vocab, shape.hidden)
+        # By the layer's number in the whole model, so that a name means the same in every cut.
+        self.blocks = nn.ModuleDict(
+            {str(layer): Block(shape, attend, recompute) for layer in chunk.layers}
+        )
+        if chunk.is_last:
+            self.norm = nn.RMSNorm(shape.hidden, eps=_NORM_EPS)
+            self.head = nn.Linear(shape.hidden, shape.vocab, bias=False)
 
-    def forward(self, tokens_BS: Tensor, positions_S: Tensor) -> Tensor:
-        """Logits (B, S, V); under tensor parallelism a DTensor sharded over V."""
-        x_BSE = self.embedding(tokens_BS)
-        rotation_SD = rotations(positions_S, head_dim=self._head_dim, dtype=x_BSE.dtype)
-        for block in self.blocks:
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens (B, S) in the first chunk, else (B, S, E) -> (B, S, E).
+
+        The last chunk returns what the head reads: the head belongs to the loss, which decides how
+        much of the logits is held at once.
+        """
+        x_BSE = self.embedding(x) if self.chunk.is_first else x
+        rotation_SD = rotations(self._positions_S, head_dim=self._head_dim, dtype=x_BSE.dtype)
+        for block in self.blocks.values():
             x_BSE = block(x_BSE, rotation_SD)
-        return self.head(self.norm(x_BSE))
+        return self.norm(x_BSE) if self.chunk.is_last else x_BSE
 
 
-def build_decoder(
-    shape: ModelShape,
-    *,
-    attend: Attend,
-    seed: int,
-    dtype: torch.dtype,
-    tp: DeviceMesh | None,
-) -> Decoder:
-    """The model with weights that depend on the seed alone, then cut over the tp ranks."""
-    generator = torch.Generator().manual_seed(seed)
-    model = Decoder(shape, attend).to(dtype)
+def initialise(model: nn.Module, *, seed: int) -> None:
+    """Set each matrix from the seed and its own name, so that no cut changes a weight."""
     with torch.no_grad():
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
-                parameter.normal_(0.0, 0.02, generator=generator)
-    if tp is not None:
-        parallelize_module(model, tp, _tensor_plan(shape))
-    return model
+                digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
+                generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+                parameter.normal_(0.0, _INIT_STD, generator=generator)
 
 
 def rotations(positions_S: Tensor, *, head_dim: int, dtype: torch.dtype) -> Tensor:
@@ -137,29 +173,3 @@ def rotate(x_BSHD: Tensor, rotation_SD: Tensor) -> Tensor:
     pairs_BSHD = torch.view_as_complex(real.unflatten(-1, (-1, 2)).contiguous())
     turned_BSHD = torch.view_as_real(pairs_BSHD * rotation_SD[None, :, None, :])
     return turned_BSHD.flatten(-2).to(x_BSHD.dtype)
-
-
-def _tensor_plan(shape: ModelShape) -> dict[str, ParallelStyle]:
-    plan: dict[str, ParallelStyle] = {
-        "embedding": RowwiseParallel(input_layouts=Replicate()),
-        "head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),
-    }
-    for layer in range(shape.layers):
-        block = f"blocks.{layer}"
-        # One conversion a module, so that its input gradient is summed over tp once.
-        plan |= {
-            f"{block}.attention": PrepareModuleInput(
-                input_layouts=(Replicate(), None), desired_input_layouts=(Replicate(), None)
-            ),
-            f"{block}.attention.q": ColwiseParallel(),
-            f"{block}.attention.k": ColwiseParallel(),
-            f"{block}.attention.v": ColwiseParallel(),
-            f"{block}.attention.out": RowwiseParallel(),
-            f"{block}.mlp": PrepareModuleInput(
-                input_layouts=(Replicate(),), desired_input_layouts=(Replicate(),)
-            ),
-            f"{block}.mlp.gate": ColwiseParallel(),
-            f"{block}.mlp.up": ColwiseParallel(),
-            f"{block}.mlp.down": RowwiseParallel(),
-        }
-    return plan

@@ -17,17 +17,23 @@ from cptune.domain.layout import Coordinates, ParallelLayout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mesh:
-    """This rank's groups. `tp` is None without tensor parallelism.
+    """This rank's groups. `tp` and `pp` are None where there is one rank of them.
 
-    `replicas` holds the ranks that have equal weights, DP x CP: where gradients and token counts
-    are summed.
+    `replicas` are the ranks that have equal weights, DP x CP: where gradients and token counts are
+    summed.
     """
 
     layout: ParallelLayout
     at: Coordinates
     tp: DeviceMesh | None
+    pp: dist.ProcessGroup | None
     cp: dist.ProcessGroup
-    replicas: dist.ProcessGroup
+    replica_mesh: DeviceMesh
+
+    @property
+    def replicas(self) -> dist.ProcessGroup:
+        """The group of `replica_mesh`."""
+        return self.replica_mesh.get_group()
 
 
 def use_threads(count: int) -> None:
@@ -72,6 +78,7 @@ def build_mesh(layout: ParallelLayout) -> Mesh:
         layout=layout,
         at=layout.coordinates(dist.get_rank()),
         tp=device_mesh["tp"] if layout.tp > 1 else None,
+        pp=device_mesh["pp"].get_group() if layout.pp > 1 else None,
         cp=device_mesh["cp"].get_group(),
-        replicas=device_mesh["dp", "cp"]._flatten("dp_cp").get_group(),
+        replica_mesh=device_mesh["dp", "cp"]._flatten("replica"),
     )

@@ -9,13 +9,14 @@ import torch
 
 from cptune.attention import ContextParallel
 from cptune.bench.batch import load_sample, sample_hash, sample_ids
-from cptune.bench.decoder import build_decoder
 from cptune.bench.job import RankJob
 from cptune.bench.memory import TensorBudget, process_peak_bytes, restart_process_peak
 from cptune.bench.mesh import Mesh, build_mesh, joined
 from cptune.bench.step import Sample, StepResult, TrainStep
+from cptune.domain.candidate import Recompute
 from cptune.domain.layout import Axis
 from cptune.domain.outcome import EdgeReport, RankReport
+from cptune.domain.workload import Precision
 
 
 def run_rank(job: RankJob) -> RankReport:
@@ -41,7 +42,11 @@ def run_rank(job: RankJob) -> RankReport:
                 step.run(_samples(job, mesh, step=job.warmup_steps + index))
                 for index in range(job.steps)
             ]
-        return _report(job, mesh=mesh, cp=cp, memory=memory, results=(first, *timed))
+        return _report(job, mesh=mesh, step=step, memory=memory, results=(first, *timed))
+
+
+def _dtype(job: RankJob) -> torch.dtype:
+    return torch.bfloat16 if job.workload.precision is Precision.BF16 else torch.float32
 
 
 def _context_parallel(job: RankJob, mesh: Mesh) -> ContextParallel:
@@ -56,17 +61,24 @@ def _context_parallel(job: RankJob, mesh: Mesh) -> ContextParallel:
         kernel=candidate.kernel,
         kv_heads=model.kv_heads // candidate.layout.tp,
         head_dim=model.head_dim,
-        dtype=torch.float32,
+        dtype=_dtype(job),
     )
 
 
 def _build_step(
     job: RankJob, *, mesh: Mesh, cp: ContextParallel, memory: TensorBudget
 ) -> TrainStep:
-    model = build_decoder(
-        job.model, attend=cp.attend, seed=job.seed, dtype=torch.float32, tp=mesh.tp
+    per_pass = job.candidate.layout.dp * job.candidate.micro_batch
+    return TrainStep(
+        job.candidate,
+        shape=job.model,
+        mesh=mesh,
+        cp=cp,
+        memory=memory,
+        seed=job.seed,
+        dtype=_dtype(job),
+        micro_batches=job.workload.global_batch_seqs // per_pass,
     )
-    return TrainStep(model, mesh=mesh, cp=cp, micro_batch=job.candidate.micro_batch, memory=memory)
 
 
 def _own_ids(job: RankJob, mesh: Mesh) -> range:
@@ -88,14 +100,15 @@ def _report(
     job: RankJob,
     *,
     mesh: Mesh,
-    cp: ContextParallel,
+    step: TrainStep,
     memory: TensorBudget,
     results: Sequence[StepResult],
 ) -> RankReport:
     first, timed = results[0], results[1:]
-    ids = _own_ids(job, mesh)
+    ids, cp = _own_ids(job, mesh), step.cp
     planned = cp.plan.bytes(mesh.at.cp)
-    sequences = len(ids) * job.model.layers
+    sequences = len(ids) * sum(len(chunk.blocks) for chunk in step.chunks)
+    forwards = 2 if job.candidate.recompute is Recompute.FULL else 1
     return RankReport(
         rank=job.rank,
         node=job.node,
@@ -105,12 +118,13 @@ def _report(
         tp_exposed_s=tuple(result.tp_exposed_s for result in timed),
         cp_exposed_s=tuple(result.cp_exposed_s for result in timed),
         dp_exposed_s=tuple(result.dp_exposed_s for result in timed),
+        pp_exposed_s=tuple(result.pp_exposed_s for result in timed),
         forward_peak_bytes=memory.peak_bytes["forward"],
         backward_peak_bytes=memory.peak_bytes["backward"],
         peak_allocated_bytes=max(memory.peak_bytes.values()),
         peak_reserved_bytes=process_peak_bytes(),
         attended_pairs=cp.plan.pairs(mesh.at.cp) * sequences,
-        planned_sent_bytes=(planned.forward_sent + planned.backward_sent) * sequences,
+        planned_sent_bytes=(forwards * planned.forward_sent + planned.backward_sent) * sequences,
         sent_bytes=(cp.traffic.forward_sent_bytes + cp.traffic.backward_sent_bytes) // len(timed),
         kernel=cp.kernel,
         first_loss=first.loss,

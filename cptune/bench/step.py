@@ -20,9 +20,15 @@ from torch.distributed.tensor.parallel import loss_parallel
 
 from cptune.attention import ContextParallel
 from cptune.bench.batch import IGNORED
-from cptune.bench.decoder import Decoder
+from cptune.bench.decoder import Chunk, Decoder, initialise
+from cptune.bench.loss import summed_loss
 from cptune.bench.memory import TensorBudget
 from cptune.bench.mesh import Mesh
+from cptune.bench.optimizer import Optimizer
+from cptune.bench.pipeline import Loop, Pipeline, Runner
+from cptune.bench.sharding import ReplicaClock, cut_tensors, shard_fully
+from cptune.domain.candidate import Candidate, DataParallelKind
+from cptune.domain.workload import ModelShape
 
 Sample = tuple[Tensor, Tensor]
 
@@ -37,132 +43,140 @@ class StepResult:
     tp_exposed_s: float
     cp_exposed_s: float
     dp_exposed_s: float
+    pp_exposed_s: float
 
 
 class TrainStep:
     """Everything that stays between the steps of one rank.
 
     Args:
-        model: This rank's part of the model.
+        candidate: The recipe that is tried.
+        shape: Sizes of the whole model.
         mesh: This rank's groups.
         cp: The context-parallel attention that the model calls.
-        micro_batch: Sequences of one pass.
         memory: The budget that the step runs under.
+        seed: What the weights depend on, alone.
+        dtype: The type to compute in; masters are fp32 or better.
+        micro_batches: Passes of a step.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for each thing that a trial fixes
         self,
-        model: Decoder,
+        candidate: Candidate,
         *,
+        shape: ModelShape,
         mesh: Mesh,
         cp: ContextParallel,
-        micro_batch: int,
         memory: TensorBudget,
+        seed: int,
+        dtype: torch.dtype,
+        micro_batches: int,
     ) -> None:
-        self._model, self._mesh, self._cp = model, mesh, cp
-        self._micro_batch, self._memory = micro_batch, memory
-        self._dp_s = 0.0
-        sharded: list[Tensor] = []
-        whole: list[Tensor] = []
-        for parameter in model.parameters():
-            (sharded if isinstance(parameter, DTensor) else whole).append(parameter)
-        groups = [{"params": group} for group in (sharded, whole) if group]
-        self._optimizer = torch.optim.AdamW(groups, lr=1e-3, foreach=False)
+        self._candidate, self._mesh, self.cp, self._memory = candidate, mesh, cp, memory
+        self._clock = ReplicaClock()
+        self._valid = 1.0
+        self.chunks = [
+            self._build(chunk, shape=shape, seed=seed, dtype=dtype)
+            for chunk in _own_chunks(shape, mesh)
+        ]
+        self.optimizer = Optimizer(
+            (parameter for chunk in self.chunks for parameter in chunk.parameters()),
+            mesh=mesh,
+            kind=candidate.data_parallel,
+            clock=self._clock,
+        )
+        self._runner = self._build_runner(micro_batches)
+
+    def _build(self, chunk: Chunk, *, shape: ModelShape, seed: int, dtype: torch.dtype) -> Decoder:
+        model = Decoder(
+            shape,
+            chunk=chunk,
+            attend=self.cp.attend,
+            positions_S=self.cp.positions,
+            recompute=self._candidate.recompute,
+        )
+        is_fsdp = self._candidate.data_parallel is DataParallelKind.FSDP
+        # FSDP2 keeps the masters itself and casts what it gathers.
+        model = model.to(torch.float32 if is_fsdp and dtype.itemsize < 4 else dtype)
+        initialise(model, seed=seed)
+        if self._mesh.tp is not None:
+            cut_tensors(model, self._mesh.tp)
+        if is_fsdp:
+            shard_fully(model, mesh=self._mesh.replica_mesh, clock=self._clock, compute=dtype)
+        return model
+
+    def _build_runner(self, micro_batches: int) -> Runner:
+        phase = self._memory.phase
+        if self._mesh.pp is None:
+            return Loop(
+                self.chunks[0],
+                loss_of=self._loss_of,
+                micro_batch=self._candidate.micro_batch,
+                phase=phase,
+            )
+        return Pipeline(
+            self.chunks,
+            group=self._mesh.pp,
+            micro_batches=micro_batches,
+            loss_of=self._loss_of,
+            phase=phase,
+        )
 
     def run(self, samples: Sequence[Sample]) -> StepResult:
         """Train on this data-parallel group's samples of one global batch."""
         start = perf_counter()
-        tp_s, cp_s = self._memory.collective_s, self._cp.traffic.wait_s
-        self._dp_s = 0.0
+        tp_s, cp_s, dp_s = self._memory.collective_s, self.cp.traffic.wait_s, self._clock.seconds
         loss = self.compute_gradients(samples)
         with self._memory.phase("optimizer"):
-            norm = self.gradient_norm()
-            tp_exposed_s = self._memory.collective_s - tp_s
-            self._optimizer.step()
-            self._optimizer.zero_grad(set_to_none=True)
+            norm = self.optimizer.gradient_norm()
+            self.optimizer.step()
+        tp_exposed_s = self._memory.collective_s - tp_s
+        cp_exposed_s = self.cp.traffic.wait_s - cp_s
         return StepResult(
             loss=loss,
             grad_norm=norm,
             seconds=perf_counter() - start,
             tp_exposed_s=tp_exposed_s,
-            cp_exposed_s=self._cp.traffic.wait_s - cp_s,
-            dp_exposed_s=self._dp_s,
+            cp_exposed_s=cp_exposed_s,
+            dp_exposed_s=self._clock.seconds - dp_s,
+            pp_exposed_s=self._runner.idle_s,
         )
 
     def compute_gradients(self, samples: Sequence[Sample]) -> float:
-        """Leave the summed gradients on the parameters; returns the loss of the whole job."""
-        passes = [
-            self._shard(samples[first : first + self._micro_batch])
-            for first in range(0, len(samples), self._micro_batch)
-        ]
-        counts = torch.stack([(labels_BS != IGNORED).sum() for _, labels_BS in passes])
-        valid = counts.sum().to(torch.float64)
-        self._sum_over_replicas(valid)
-        loss = torch.zeros((), dtype=torch.float64)
-        for tokens_BS, labels_BS in passes:
-            loss += self._pass(tokens_BS, labels_BS, valid.item())
+        """Leave the summed gradients on the masters; returns the loss of the whole job."""
+        tokens_BS, labels_BS = self._shard(samples)
+        valid = (labels_BS != IGNORED).sum().to(torch.float64)
+        self._clock.sum(valid, self._mesh.replicas)
+        self._valid = max(1.0, valid.item())
+        with self._vocabulary_sharded():
+            loss = self._runner.run(tokens_BS, labels_BS)
         with self._memory.phase("gradients"):
-            self._sum_gradients()
-        self._sum_over_replicas(loss)
+            self.optimizer.collect_gradients()
+        # Every tp rank of the last stage holds the same loss; the other stages hold none.
+        loss /= self._mesh.layout.tp
+        dist.all_reduce(loss)
         return loss.item()
 
     def _shard(self, samples: Sequence[Sample]) -> Sample:
         tokens_BT = torch.stack([tokens_T for tokens_T, _ in samples])
         labels_BT = torch.stack([labels_T for _, labels_T in samples])
-        labels_BS = self._cp.shard(labels_BT, dim=1)
-        padded_BS = labels_BS.masked_fill(~self._cp.valid, IGNORED)
-        return self._cp.shard(tokens_BT, dim=1), padded_BS
+        labels_BS = self.cp.shard(labels_BT, dim=1)
+        padded_BS = labels_BS.masked_fill(~self.cp.valid, IGNORED)
+        return self.cp.shard(tokens_BT, dim=1), padded_BS
 
-    def _pass(self, tokens_BS: Tensor, labels_BS: Tensor, valid: float) -> float:
-        with self._vocabulary_sharded():
-            with self._memory.phase("forward"):
-                logits_BSV = self._model(tokens_BS, self._cp.positions)
-                loss = torch.nn.functional.cross_entropy(
-                    logits_BSV.flatten(0, 1),
-                    labels_BS.flatten(),
-                    ignore_index=IGNORED,
-                    reduction="sum",
-                ) / max(valid, 1.0)
-                del logits_BSV
-            with self._memory.phase("backward"):
-                loss.backward()
-        return _local(loss.detach()).item()
+    def _loss_of(self, x_BSE: Tensor, labels_BS: Tensor) -> Tensor:
+        last = self.chunks[-1]
+        loss = summed_loss(last, x_BSE, labels_BS, kind=self._candidate.loss) / self._valid
+        return loss.to_local() if isinstance(loss, DTensor) else loss
 
     def _vocabulary_sharded(self) -> AbstractContextManager[None]:
         return nullcontext() if self._mesh.tp is None else loss_parallel()
 
-    def _sum_gradients(self) -> None:
-        for parameter in self._model.parameters():
-            # The gradient of a sharded embedding arrives whole on every tp rank.
-            if isinstance(parameter, DTensor) and isinstance(parameter.grad, DTensor):
-                parameter.grad = parameter.grad.redistribute(placements=parameter.placements)
-        grads = [_local(p.grad) for p in self._model.parameters() if p.grad is not None]
-        flat = torch.cat([grad.reshape(-1) for grad in grads])
-        self._sum_over_replicas(flat)
-        sizes = [grad.numel() for grad in grads]
-        for grad, summed in zip(grads, flat.split(sizes), strict=True):
-            grad.copy_(summed.view_as(grad))
 
-    def _sum_over_replicas(self, tensor: Tensor) -> None:
-        start = perf_counter()
-        dist.all_reduce(tensor, group=self._mesh.replicas)
-        self._dp_s += perf_counter() - start
-
-    def gradient_norm(self) -> float:
-        """The norm over all parameters of the job; sharded ones are summed over tp. Collective."""
-        whole, sharded = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-        for parameter in self._model.parameters():
-            if parameter.grad is None:
-                continue
-            square = _local(parameter.grad).double().square().sum()
-            (sharded if isinstance(parameter, DTensor) else whole).add_(square)
-        if self._mesh.tp is not None:
-            start = perf_counter()
-            dist.all_reduce(sharded, group=self._mesh.tp.get_group())
-            self._memory.collective_s += perf_counter() - start
-        return (whole + sharded).sqrt().item()
-
-
-def _local(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor; a view, so writes reach it."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+def _own_chunks(shape: ModelShape, mesh: Mesh) -> list[Chunk]:
+    layout = mesh.layout
+    parts = layout.stage_layers(shape.layers)
+    return [
+        Chunk(layers=parts[stage], is_first=stage == 0, is_last=stage == len(parts) - 1)
+        for stage in range(mesh.at.pp, len(parts), layout.pp)
+    ]

@@ -22,7 +22,7 @@ _TELLING = (
     OutcomeKind.TIMEOUT,
 )
 _TIMED_OUT = ("timed out", "timeout")
-_PEER_LOST = ("connection closed", "connection reset", "connection refused", "broken pipe", "gloo")
+_PEER_LOST = ("connection closed", "connection reset", "connection refused", "broken pipe")
 _SHOWN_LINES = 3  # of a traceback, in the message of a crash
 
 

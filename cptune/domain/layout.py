@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 from cptune.domain.checks import require_positive
 
@@ -71,6 +72,25 @@ class ParallelLayout:
         rest, cp = divmod(rest, self.cp)
         pp, dp = divmod(rest, self.dp)
         return Coordinates(tp=tp, cp=cp, dp=dp, pp=pp)
+
+    def stage_layers(self, layers: int) -> list[range]:
+        """The layers of each of the pp * vpp pipeline chunks, in order of the model.
+
+        Even where they divide; else the embedding and the head count as a layer each, so that the
+        first and the last chunk hold one layer less (Llama 3 405B: 126 + 2 over 16 stages).
+
+        Raises:
+            ValueError: when neither divides.
+        """
+        chunks = self.pp * self.vpp
+        if layers % chunks == 0:
+            starts = [layers // chunks * chunk for chunk in range(chunks + 1)]
+        elif (layers + 2) % chunks == 0:
+            each = (layers + 2) // chunks
+            starts = [0, *(each * chunk - 1 for chunk in range(1, chunks)), layers]
+        else:
+            raise ValueError(f"{layers} layers do not divide over {chunks} pipeline chunks")
+        return [range(start, stop) for start, stop in pairwise(starts)]
 
     def groups(self, axis: Axis) -> list[list[int]]:
         """The rank groups of one axis; ranks of a group differ in that coordinate alone."""

@@ -87,6 +87,7 @@ class RankReport:
     tp_exposed_s: tuple[float, ...]
     cp_exposed_s: tuple[float, ...]
     dp_exposed_s: tuple[float, ...]
+    pp_exposed_s: tuple[float, ...]
     forward_peak_bytes: int
     backward_peak_bytes: int
     peak_allocated_bytes: int
@@ -106,7 +107,8 @@ class Measurement:
     """What a candidate cost on real hardware.
 
     `step_s` is the median over steps of the slowest rank. Exposed seconds are per step: on each
-    rank the median over steps of the time blocked in waits, then the mean over ranks.
+    rank the median over steps of the time blocked in waits, then the mean over ranks. For pp it is
+    the time in which a rank has no micro-batch to compute, the bubble and the transfers in it.
     """
 
     step_s: float
@@ -122,6 +124,7 @@ class Measurement:
     tp_exposed_s: float
     cp_exposed_s: float
     dp_exposed_s: float
+    pp_exposed_s: float
     exposed_method: str
     imbalance: float
     kernel: str
@@ -132,7 +135,7 @@ class Measurement:
     @property
     def exposed_s(self) -> float:
         """Exposed communication of all axes, seconds per step."""
-        return self.tp_exposed_s + self.cp_exposed_s + self.dp_exposed_s
+        return self.tp_exposed_s + self.cp_exposed_s + self.dp_exposed_s + self.pp_exposed_s
 
     @property
     def exposed_share(self) -> float:
@@ -167,6 +170,7 @@ def measurement_from(reports: tuple[RankReport, ...], *, tokens_per_step: int) -
         tp_exposed_s=fmean(median(report.tp_exposed_s) for report in reports),
         cp_exposed_s=fmean(median(report.cp_exposed_s) for report in reports),
         dp_exposed_s=fmean(median(report.dp_exposed_s) for report in reports),
+        pp_exposed_s=fmean(median(report.pp_exposed_s) for report in reports),
         exposed_method="blocked-in-wait",
         imbalance=max(pairs) / (sum(pairs) / len(pairs)),
         kernel=reports[0].kernel,

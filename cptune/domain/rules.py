@@ -52,7 +52,6 @@ class Support:
     mask: frozenset[AttentionMask]
     mlp: frozenset[Mlp]
     norm: frozenset[Norm]
-    max_pp: int
     tied_embeddings: bool
     kv_replication: bool
     optimizers: frozenset[str]
@@ -64,14 +63,13 @@ TORCH_TRIAL = Support(
     backend="torch trial",
     sharding=frozenset({ShardingKind.CONTIGUOUS, ShardingKind.ZIGZAG}),
     strategy=frozenset({Strategy.RING, Strategy.ALL_GATHER}),
-    recompute=frozenset({Recompute.NONE}),
-    loss=frozenset({LossKind.FULL}),
-    data_parallel=frozenset({DataParallelKind.DDP}),
-    precision=frozenset({Precision.FP32}),
+    recompute=frozenset(Recompute),
+    loss=frozenset(LossKind),
+    data_parallel=frozenset({DataParallelKind.DDP, DataParallelKind.ZERO1, DataParallelKind.FSDP}),
+    precision=frozenset({Precision.FP32, Precision.BF16}),
     mask=frozenset({AttentionMask.FULL, AttentionMask.CAUSAL}),
     mlp=frozenset({Mlp.SWIGLU}),
     norm=frozenset({Norm.RMS}),
-    max_pp=1,
     tied_embeddings=False,
     kv_replication=False,
     optimizers=frozenset({"adamw-fp32"}),
@@ -241,10 +239,13 @@ def _supported(candidate: Candidate, setting: Setting) -> _Found:
         seen, known = getattr(candidate, name), getattr(can, name)
         if seen not in known and (lay.cp > 1 or name not in ("sharding", "strategy")):
             yield f"{can.backend}: {name}", _cannot(can, name=name, seen=seen, known=known)
-    if lay.pp > can.max_pp:
+    passes = setting.workload.global_batch_seqs // (lay.dp * candidate.micro_batch)
+    if lay.pp > 1 and (passes < lay.pp or (lay.vpp > 1 and passes % lay.pp)):
+        wanted = f"a multiple of {lay.pp}" if lay.vpp > 1 else f"{lay.pp} or more"
         yield (
-            f"{can.backend}: pp",
-            f"pp {lay.pp} cannot be tried by the {can.backend}, wanted pp <= {can.max_pp}",
+            f"{can.backend}: micro-batches",
+            f"{passes} micro-batches a step cannot fill the {can.backend}'s pipeline of pp "
+            f"{lay.pp} x vpp {lay.vpp}, wanted {wanted}",
         )
     if lay.ulysses > 1 and not can.strategy & {Strategy.ULYSSES, Strategy.HYBRID}:
         yield (

@@ -67,7 +67,8 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         f"{bytes_text(seen.forward_peak_bytes)}, backward {bytes_text(seen.backward_peak_bytes)}",
         f"exposed communication {seen.exposed_share:.1%} of the step: "
         f"tp {seen.tp_exposed_s * 1e3:,.1f}, cp {seen.cp_exposed_s * 1e3:,.1f}, "
-        f"dp {seen.dp_exposed_s * 1e3:,.1f} ms ({seen.exposed_method})",
+        f"dp {seen.dp_exposed_s * 1e3:,.1f}, pp {seen.pp_exposed_s * 1e3:,.1f} ms "
+        f"({seen.exposed_method})",
         f"attention kernel {seen.kernel}",
     ]
 

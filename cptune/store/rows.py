@@ -35,6 +35,7 @@ _MEASURED = (
     "tp_exposed_s",
     "cp_exposed_s",
     "dp_exposed_s",
+    "pp_exposed_s",
     "exposed_method",
     "imbalance",
     "first_loss",
@@ -54,7 +55,7 @@ _REPORTED = (
     "first_grad_norm",
     "sample_hash",
 )
-_STEP_EXPOSED = ("tp_exposed_s", "cp_exposed_s", "dp_exposed_s")
+_STEP_EXPOSED = ("tp_exposed_s", "cp_exposed_s", "dp_exposed_s", "pp_exposed_s")
 _KEPT = ("convergence_fingerprint", "execution_fingerprint", "started_at", "finished_at")
 
 

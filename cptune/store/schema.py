@@ -137,7 +137,7 @@ STEPS = _schema(
         "rank": _WHOLE,
         "index": _WHOLE,
         "seconds": _REAL,
-        **dict.fromkeys(("tp_exposed_s", "cp_exposed_s", "dp_exposed_s"), _REAL),
+        **dict.fromkeys(("tp_exposed_s", "cp_exposed_s", "dp_exposed_s", "pp_exposed_s"), _REAL),
     },
 )
 

@@ -1,0 +1,155 @@
+"""Running the micro-batches of a step through the chunks: in a loop, or through a pipeline.
+
+Both give the same gradients. The pipeline is torch.distributed.pipelining's 1F1B, interleaved where
+a rank holds several chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from time import perf_counter
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
+
+from cptune.bench.decoder import Decoder
+
+#: (what the last chunk returned, labels) -> this micro-batch's part of the loss.
+LossOf = Callable[[Tensor, Tensor], Tensor]
+#: A context that counts the memory of what runs inside under a name.
+Phase = Callable[[str], AbstractContextManager[None]]
+
+
+class Runner(Protocol):
+    """Runs forward and backward of all micro-batches and leaves the gradients."""
+
+    #: Seconds of the last run in which this rank had nothing to compute: the bubble.
+    idle_s: float
+
+    def run(self, tokens_BS: Tensor, labels_BS: Tensor) -> Tensor:
+        """The loss of this rank's samples; zero where the last chunk is on another rank."""
+        ...
+
+
+class Loop:
+    """One chunk, the whole model: micro-batch after micro-batch.
+
+    Args:
+        model: The model.
+        loss_of: The loss of one micro-batch.
+        micro_batch: Sequences of one pass.
+        phase: Counts memory.
+    """
+
+    def __init__(self, model: Decoder, *, loss_of: LossOf, micro_batch: int, phase: Phase) -> None:
+        self._model, self._loss_of = model, loss_of
+        self._micro_batch, self._phase = micro_batch, phase
+        self.idle_s = 0.0
+
+    def run(self, tokens_BS: Tensor, labels_BS: Tensor) -> Tensor:
+        """Forward and backward of every micro-batch."""
+        total = torch.zeros((), dtype=torch.float64)
+        passes = zip(
+            tokens_BS.split(self._micro_batch), labels_BS.split(self._micro_batch), strict=True
+        )
+        for tokens, labels in passes:
+            with self._phase("forward"):
+                loss = self._loss_of(self._model(tokens), labels)
+            with self._phase("backward"):
+                loss.backward()
+            total += loss.detach()
+        return total
+
+
+class _TimedStage(PipelineStage):
+    """A stage that counts the time and the memory of its own compute."""
+
+    def __init__(self, *args: Any, phase: Phase, **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(*args, **kwargs)
+        self._phase = phase
+        self.busy_s = 0.0
+
+    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Forward of one micro-batch."""
+        return self._timed("forward", super().forward_one_chunk, *args, **kwargs)
+
+    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Backward of one micro-batch."""
+        return self._timed("backward", super().backward_one_chunk, *args, **kwargs)
+
+    def _timed(self, phase: str, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        start = perf_counter()
+        with self._phase(phase):
+            out = run(*args, **kwargs)
+        self.busy_s += perf_counter() - start
+        return out
+
+
+class Pipeline:
+    """The chunks of this rank in a pipeline over the pp group.
+
+    Args:
+        chunks: This rank's chunks, in order of the model; chunk c is stage `rank + pp * c`.
+        group: The pp group.
+        micro_batches: Passes of a step; at least as many as the group has ranks.
+        loss_of: The loss of one micro-batch.
+        phase: Counts memory.
+    """
+
+    def __init__(
+        self,
+        chunks: Sequence[Decoder],
+        *,
+        group: dist.ProcessGroup,
+        micro_batches: int,
+        loss_of: LossOf,
+        phase: Phase,
+    ) -> None:
+        rank, size = group.rank(), group.size()
+        self._stages = [
+            _TimedStage(
+                model,
+                rank + size * position,
+                size * len(chunks),
+                torch.device("cpu"),
+                group=group,
+                phase=phase,
+            )
+            for position, model in enumerate(chunks)
+        ]
+        self._has_first = any(model.chunk.is_first for model in chunks)
+        self._has_last = any(model.chunk.is_last for model in chunks)
+
+        def timed_loss(x_BSE: Tensor, labels_BS: Tensor) -> Tensor:
+            start = perf_counter()
+            with phase("forward"):
+                loss = loss_of(x_BSE, labels_BS)
+            self._stages[-1].busy_s += perf_counter() - start
+            return loss
+
+        self._schedule: Any = (
+            Schedule1F1B(self._stages[0], micro_batches, loss_fn=timed_loss, scale_grads=False)
+            if len(chunks) == 1
+            else ScheduleInterleaved1F1B(
+                [*self._stages], micro_batches, loss_fn=timed_loss, scale_grads=False
+            )
+        )
+        self.idle_s = 0.0
+
+    def run(self, tokens_BS: Tensor, labels_BS: Tensor) -> Tensor:
+        """One step of the schedule."""
+        for stage in self._stages:
+            stage.busy_s = 0.0
+        losses: list[Tensor] = []
+        ends = {"target": labels_BS, "losses": losses} if self._has_last else {}
+        start = perf_counter()
+        self._schedule.step(*([tokens_BS] if self._has_first else []), **ends)
+        self.idle_s = perf_counter() - start - sum(stage.busy_s for stage in self._stages)
+        total = torch.zeros((), dtype=torch.float64)
+        for loss in losses:
+            total += loss.detach()
+        return total

@@ -1,0 +1,138 @@
+"""Cutting a chunk of the model: over tensor-parallel ranks by DTensor, over replicas by FSDP2."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from cptune.bench.decoder import Decoder
+
+# Their names from torch 2.13 on, where the old ones warn.
+_ALL_GATHER: Any = getattr(dist, "all_gather_single", None) or getattr(
+    dist, "all_gather_into_tensor", None
+)
+_REDUCE_SCATTER: Any = getattr(dist, "reduce_scatter_single", None) or getattr(
+    dist, "reduce_scatter_tensor", None
+)
+
+
+def cut_tensors(model: Decoder, tp: DeviceMesh) -> None:
+    """Give each tp rank its heads, its part of the feed-forward and its part of the vocabulary."""
+    plan: dict[str, ParallelStyle] = {
+        "embedding": RowwiseParallel(input_layouts=Replicate()),
+        "head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),
+    }
+    for layer in model.blocks:
+        block = f"blocks.{layer}"
+        # One conversion a module, so that its input gradient is summed over tp once.
+        plan |= {
+            f"{block}.attention": PrepareModuleInput(
+                input_layouts=(Replicate(), None), desired_input_layouts=(Replicate(), None)
+            ),
+            f"{block}.attention.q": ColwiseParallel(),
+            f"{block}.attention.k": ColwiseParallel(),
+            f"{block}.attention.v": ColwiseParallel(),
+            f"{block}.attention.out": RowwiseParallel(),
+            f"{block}.mlp": PrepareModuleInput(
+                input_layouts=(Replicate(),), desired_input_layouts=(Replicate(),)
+            ),
+            f"{block}.mlp.gate": ColwiseParallel(),
+            f"{block}.mlp.up": ColwiseParallel(),
+            f"{block}.mlp.down": RowwiseParallel(),
+        }
+    there = {name for name, _ in model.named_modules()}
+    parallelize_module(model, tp, {name: style for name, style in plan.items() if name in there})
+
+
+class ReplicaClock:
+    """Seconds blocked in collectives over the replicas since the start."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def sum(self, tensor: Tensor, group: dist.ProcessGroup) -> None:
+        """Sum a tensor over a group, in place, timed."""
+        start = perf_counter()
+        dist.all_reduce(tensor, group=group)
+        self.seconds += perf_counter() - start
+
+
+class _Buffer:
+    def allocate(self, size: torch.Size, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Memory for one exchange."""
+        return torch.empty(size, dtype=dtype, device=device)
+
+
+class _TimedAllGather(_Buffer, AllGather):
+    def __init__(self, clock: ReplicaClock) -> None:
+        self._clock = clock
+
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        del async_op  # done when it returns, so that all of it is seen
+        start = perf_counter()
+        _ALL_GATHER(output_tensor, input_tensor, group=group)
+        self._clock.seconds += perf_counter() - start
+        return None
+
+
+class _TimedReduceScatter(_Buffer, ReduceScatter):
+    def __init__(self, clock: ReplicaClock) -> None:
+        self._clock = clock
+
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,
+        op: dist.ReduceOp.RedOpType,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        del async_op  # done when it returns, so that all of it is seen
+        start = perf_counter()
+        _REDUCE_SCATTER(output_tensor, input_tensor, op=op, group=group)
+        self._clock.seconds += perf_counter() - start
+        return None
+
+
+def shard_fully(
+    model: Decoder, *, mesh: DeviceMesh, clock: ReplicaClock, compute: torch.dtype
+) -> None:
+    """Shard parameters, gradients and optimizer state over the replicas (FSDP2).
+
+    Gradients are summed, not averaged: the loss is divided by the global token count already.
+    """
+    policy = MixedPrecisionPolicy(
+        param_dtype=compute if compute is torch.bfloat16 else None,
+        reduce_dtype=torch.float32 if compute is torch.bfloat16 else None,
+    )
+    # The embedding goes with the chunk itself: alone it would return a view, which FSDP2 warns of.
+    parts = [*model.blocks.values(), *([model.head] if model.chunk.is_last else [])]
+    for part in (*parts, model):
+        fully_shard(part, mesh=mesh, mp_policy=policy)
+    for part in model.modules():
+        if isinstance(part, FSDPModule):
+            part.set_gradient_divide_factor(1.0)
+            part.set_force_sum_reduction_for_comms(True)  # gloo has no other reduction
+            part.set_custom_all_gather(_TimedAllGather(clock))
+            part.set_custom_reduce_scatter(_TimedReduceScatter(clock))
