@@ -6,10 +6,15 @@ import sys
 import time
 from collections.abc import Sequence
 
-from bench import attention, monitor
+from bench import attention, balance, monitor, predict
 from bench.record import write_page
 
-BENCHMARKS = {"attention": attention.run, "monitor": monitor.run}
+BENCHMARKS = {
+    "attention": attention.run,
+    "balance": balance.run,
+    "monitor": monitor.run,
+    "predict": predict.run,
+}
 
 
 def main(names: Sequence[str]) -> int:

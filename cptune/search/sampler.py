@@ -7,27 +7,31 @@ is lost, foreign or behind from the trials it is given.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
 import optuna
+import sqlalchemy
 import sqlalchemy.exc
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.engine import URL
 
 from cptune.domain.candidate import Candidate
-from cptune.domain.outcome import Failure, OutcomeKind
+from cptune.domain.outcome import OutcomeKind
 from cptune.domain.study import SamplerName, SearchSettings
 from cptune.domain.trial import Trial
-from cptune.errors import LedgerError
+from cptune.errors import LedgerError, SpecError
 from cptune.search.space import SearchSpace
+from cptune.search.telling import attributes_of, constraints_of, is_infeasible
 
 _STARTUP_TRIALS = 4  # TPE proposes at random before it has this many trials to learn from
 _PROPOSALS = 16  # tries of the inner sampler before the nearest untried candidate is taken
 _ALWAYS_SHOWN = ("tp", "cp", "dp")
 _SPACE_ATTR = "cptune_space"
-_BROKEN = (optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError)
+_BROKEN = (optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError, ImportError)  # driver
 
 
 class LegalSetSampler(BaseSampler):
@@ -54,14 +58,10 @@ class LegalSetSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         """All searched axes: each proposal is one whole candidate."""
-        del study, trial
         return self.distributions
 
     def sample_relative(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        search_space: dict[str, BaseDistribution],
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """The parameters of an open candidate: proposed as such, or the nearest to a proposal."""
         if self._inner is None or len(self.open_keys) == 1:
@@ -75,10 +75,7 @@ class LegalSetSampler(BaseSampler):
         return dict(min(open_params, key=lambda params: _distance(params, proposal)))
 
     def _propose(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        search_space: dict[str, BaseDistribution],
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         assert self._inner is not None, "only called when there is an inner sampler"
         proposal = dict(self._inner.sample_relative(study, trial, search_space))
@@ -96,6 +93,22 @@ class LegalSetSampler(BaseSampler):
     ) -> object:
         """Never needed: every axis is part of the relative search space."""
         raise AssertionError(f"{param_name} is outside the search space {self._axes}")
+
+
+def check_storage(url: str) -> None:
+    """Refuse a storage URL that no installed driver can serve; nothing is connected.
+
+    Raises:
+        SpecError: naming the URL without its password.
+    """
+    try:
+        sqlalchemy.create_engine(url).dispose()
+    except (sqlalchemy.exc.ArgumentError, ImportError) as exc:
+        raise SpecError(
+            f"storage.study | {exc}",
+            hint='wanted "sqlite" (in the run directory) or a SQLAlchemy URL; PostgreSQL needs '
+            "the extra cptune[postgres]",
+        ) from exc
 
 
 class OptunaSampler:
@@ -149,9 +162,24 @@ class OptunaSampler:
         self._finish(self._asked.pop(key), trial)
         self._done.add(key)
 
+    def refuse_trials(self) -> None:
+        """Refuse a study that an earlier run of this name left in a storage of its own.
+
+        Raises:
+            SpecError: when the study holds trials.
+        """
+        count = len(self._study.get_trials(deepcopy=False))
+        if count:
+            raise SpecError(
+                f"storage.study | study {self._study.study_name!r} holds {count} trials already",
+                hint="give the run another name, or --resume in the run directory they belong to",
+            )
+
     def restore(self, trials: Sequence[Trial]) -> None:
         """Make the study agree with the ledger: nothing running, nothing missing, nothing twice."""
         latest = {trial.candidate.key: trial for trial in trials}
+        if any(_is_unknown(frozen, latest) for frozen in self._study.get_trials(deepcopy=False)):
+            self._study = _begin_anew(self._study, self._legal)
         known: set[str] = set()
         for frozen in self._study.get_trials(deepcopy=False):
             key = frozen.user_attrs.get("candidate_key")
@@ -180,9 +208,9 @@ class OptunaSampler:
         self.close()
 
     def _finish(self, live: optuna.Trial, trial: Trial) -> None:
-        for name, value in _user_attrs(trial).items():
+        for name, value in attributes_of(trial).items():
             live.set_user_attr(name, value)
-        constraints = _constraints(trial)
+        constraints = constraints_of(trial)
         for name, value in constraints.items():
             live.set_constraint(name, value)
         # optuna-dashboard 0.21 reads the list that Optuna 4 wrote, not the keys of Optuna 5.
@@ -200,9 +228,9 @@ class OptunaSampler:
                 value=value,
                 params=self._legal.params[trial.candidate.key],
                 distributions=self._legal.distributions,
-                user_attrs=_user_attrs(trial),
-                system_attrs={"constraints": list(_constraints(trial).values())},
-                constraints=_constraints(trial),
+                user_attrs=attributes_of(trial),
+                system_attrs={"constraints": list(constraints_of(trial).values())},
+                constraints=constraints_of(trial),
             )
         )
 
@@ -235,44 +263,37 @@ def _distance(params: Mapping[str, object], proposal: Mapping[str, object]) -> i
     return sum(params[name] != proposal[name] for name in params)
 
 
+def _is_unknown(frozen: FrozenTrial, latest: Mapping[str, Trial]) -> bool:
+    """Whether the study holds as finished what the ledger does not: a row that was lost since."""
+    outcome = frozen.user_attrs.get("outcome")
+    finished = frozen.state.is_finished() and outcome != OutcomeKind.STOPPED.value
+    return finished and frozen.user_attrs.get("candidate_key") not in latest
+
+
+def _begin_anew(study: optuna.Study, sampler: LegalSetSampler) -> optuna.Study:
+    """An empty study in the place of one that cannot be mended: finished trials are fixed."""
+    storage, name = study._storage, study.study_name
+    attributes = study.user_attrs
+    optuna.delete_study(study_name=name, storage=storage)
+    fresh = optuna.create_study(
+        study_name=name, storage=storage, sampler=sampler, direction="minimize"
+    )
+    for key, value in attributes.items():
+        fresh.set_user_attr(key, value)
+    return fresh
+
+
 def _state(trial: Trial) -> tuple[TrialState, float | None]:
     if trial.measurement is not None:
         return TrialState.COMPLETE, trial.measurement.step_s
     # A pruned trial with a violated constraint is one the samplers learn from; a failed one is not.
-    if trial.kind in (OutcomeKind.OUT_OF_MEMORY, OutcomeKind.INFEASIBLE):
-        return TrialState.PRUNED, None
-    return TrialState.FAIL, None
-
-
-def _constraints(trial: Trial) -> dict[str, float]:
-    """Optuna's convention: feasible at zero or below. Memory is the bytes short, in GiB."""
-    outcome = trial.outcome
-    short = outcome.shortage.short_bytes if isinstance(outcome, Failure) and outcome.shortage else 0
-    return {
-        "memory_short_gib": short / (1 << 30),
-        "infeasible": float(trial.kind is OutcomeKind.INFEASIBLE),
-    }
-
-
-def _user_attrs(trial: Trial) -> dict[str, object]:
-    attrs: dict[str, object] = {
-        "candidate_key": trial.candidate.key,
-        "outcome": trial.kind.value,
-        "attempt": trial.attempt,
-    }
-    if isinstance(trial.outcome, Failure):
-        return attrs | {"reason": trial.outcome.message}
-    return attrs | {
-        "tokens_per_s": trial.outcome.tokens_per_s,
-        "peak_allocated_bytes": trial.outcome.peak_allocated_bytes,
-        "exposed_share": trial.outcome.exposed_share,
-    }
+    return (TrialState.PRUNED if is_infeasible(trial) else TrialState.FAIL), None
 
 
 def _open_study(name: str, storage: Path | str, sampler: LegalSetSampler) -> optuna.Study:
     """Open or create the study; a SQLite file that cannot serve is set aside, never deleted."""
     space = repr(sorted((key, str(value)) for key, value in sampler.distributions.items()))
-    url = f"sqlite:///{storage}" if isinstance(storage, Path) else storage
+    url = _sqlite_url(storage) if isinstance(storage, Path) else storage
     try:
         study = _create(name, url, sampler)
         if study.user_attrs.get(_SPACE_ATTR, space) != space:
@@ -286,6 +307,11 @@ def _open_study(name: str, storage: Path | str, sampler: LegalSetSampler) -> opt
     return study
 
 
+def _sqlite_url(path: Path) -> str:
+    """Quoted, since a path may hold '?' or '%'."""
+    return URL.create("sqlite", database=str(path)).render_as_string()
+
+
 def _create(name: str, url: str, sampler: LegalSetSampler) -> optuna.Study:
     return optuna.create_study(
         study_name=name, storage=url, sampler=sampler, direction="minimize", load_if_exists=True
@@ -293,6 +319,6 @@ def _create(name: str, url: str, sampler: LegalSetSampler) -> optuna.Study:
 
 
 def _set_aside(path: Path) -> None:
-    taken = len(list(path.parent.glob(f"{path.name}.aside-*")))
+    names = (path.with_name(f"{path.name}.aside-{number}") for number in count(1))
     if path.exists():
-        path.rename(path.with_name(f"{path.name}.aside-{taken + 1}"))
+        path.rename(next(name for name in names if not name.exists()))
