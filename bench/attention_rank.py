@@ -18,7 +18,7 @@ from torch import Tensor
 from bench.relay import RelayRing
 from cptune.attention import ContextParallel, Sharding
 from cptune.attention.kernels import choose_kernel
-from cptune.attention.transport import split_group
+from cptune.attention.wire import split_group
 from cptune.bench.memory import TensorBudget
 
 Phase = Callable[[str], AbstractContextManager[None]]

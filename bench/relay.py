@@ -15,10 +15,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cptune.attention.kernels import Block, Kernel
-from cptune.attention.mask import Mask, Slice, build_slices
+from cptune.attention.mask import Mask, Pattern
 from cptune.attention.merge import Partial
-from cptune.attention.plan import Rows
 from cptune.attention.shard import Partition
+from cptune.attention.slices import Rows, Slice, build_slices
 from cptune.attention.transport import pack_kv, unpack_kv
 
 
@@ -62,9 +62,8 @@ class RelayRing:
         rank, size = groups[0].rank(), groups[0].size()
         own = partition.intervals(rank)
         owners = [partition.intervals((rank - hop) % size) for hop in range(size)]
-        self._slices = [
-            build_slices(Mask.CAUSAL, q_intervals=own, kv_intervals=kv) for kv in owners
-        ]
+        pattern = partition.pattern or Pattern(mask=Mask.CAUSAL, seq_len=partition.seq_len)
+        self._slices = [build_slices(pattern, q_intervals=own, kv_intervals=kv) for kv in owners]
         self.forward_bytes = self.backward_bytes = 0
 
     def forward(self, q_BSHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor) -> Partial:
@@ -126,4 +125,4 @@ def _block(one: Slice, q_BSHD: Tensor, kv_R2BKD: Tensor) -> Block:
     k_BRKD, v_BRKD = unpack_kv(kv_R2BKD[one.kv_start : one.kv_stop])
     scale = q_BSHD.shape[-1] ** -0.5
     q_BSHD = q_BSHD[:, one.q_start : one.q_stop]
-    return Block(q_BSHD, k_BRKD, v_BRKD, causal=one.causal, scale=scale)
+    return Block(q_BSHD, k_BRKD, v_BRKD, causal=one.causal, scale=scale, band=one.band)

@@ -17,6 +17,8 @@ from cptune.predict.prediction import Prediction, Predictor
 
 _MEMORY = "memory"
 _SHORTLIST = 6
+#: Rows that are printed unless told otherwise.
+TOP = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +29,7 @@ class Planned:
     prediction: Prediction
 
 
-def plan(spec: SweepSpec, *, top: int = 1000) -> dict[str, object]:
+def plan(spec: SweepSpec, *, top: int = TOP) -> dict[str, object]:
     """Enumerate, prune by memory, predict and rank.
 
     Args:

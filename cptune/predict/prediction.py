@@ -72,6 +72,7 @@ class Predictor:
         self._calibration = calibration
         self._memory = MemoryModel(case)
         self._layers: dict[tuple[object, ...], LayerTime] = {}
+        self._steps: dict[tuple[object, ...], StepTime] = {}
 
     def memory(self, candidate: Candidate) -> MemoryBand:
         """The memory band alone, which is cheap and prunes most candidates."""
@@ -115,10 +116,7 @@ class Predictor:
         """
         case, machine = self.case, self.case.machine
         band = band or self.memory(candidate)
-        known = self._calibration
-        time = predict_step(case, candidate, self._layer(candidate)).scaled(
-            compute=known.compute_factor, exposed=known.exposed_factor
-        )
+        time = self._step(candidate)
         flop = step_flop(case.model, case.workload, candidate.recompute).model
         return Prediction(
             memory=band,
@@ -132,7 +130,7 @@ class Predictor:
                 peak_flop_per_s=machine.gpu.peak_flop_per_s(case.workload.precision),
             ),
             has_experts=case.model.experts > 0,
-            model_version=known.model_version(case.constants.version),
+            model_version=self._calibration.model_version(case.constants.version),
         )
 
     def conventions(self, candidate: Candidate, prediction: Prediction) -> dict[str, float]:
@@ -147,21 +145,37 @@ class Predictor:
             "hfu": flop.hardware / second,
         }
 
+    def _step(self, candidate: Candidate) -> StepTime:
+        """The step, the same however the logits are held."""
+        key = (candidate.layout, candidate.recompute, *self._layer_key(candidate))
+        found = self._steps.get(key)
+        if found is None:
+            known, layer = self._calibration, self._layer(candidate)
+            found = self._steps[key] = predict_step(self.case, candidate, layer).scaled(
+                compute=known.compute_factor, exposed=known.exposed_factor
+            )
+        return found
+
     def _layer(self, candidate: Candidate) -> LayerTime:
-        lay = candidate.layout
-        key = (
-            lay.tp,
-            lay.cp,
-            lay.ulysses,
-            lay.dp,
-            candidate.micro_batch,
-            candidate.sharding,
-            candidate.stages,
-            candidate.strategy,
-            candidate.data_parallel,
-            candidate.kernel,
-        )
+        key = self._layer_key(candidate)
         found = self._layers.get(key)
         if found is None:
             found = self._layers[key] = layer_time(self.case, candidate)
         return found
+
+    @staticmethod
+    def _layer_key(candidate: Candidate) -> tuple[object, ...]:
+        """What a layer's time depends on."""
+        lay = candidate.layout
+        return (
+            lay.tp,
+            lay.cp,
+            lay.ulysses,
+            lay.dp,
+            lay.ep,
+            candidate.micro_batch,
+            candidate.sharding,
+            candidate.stages,
+            candidate.data_parallel,
+            candidate.kernel,
+        )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cptune.domain.candidate import Candidate, DataParallelKind, ShardingKind
+from cptune.domain.candidate import Candidate, DataParallelKind
 from cptune.predict.case import Case
-from cptune.predict.flops import is_causal
 from cptune.predict.shares import local_kv_heads, local_tokens
 
 
@@ -47,13 +46,6 @@ def context_bytes(case: Case, candidate: Candidate) -> ContextBytes:
         ring_backward=2 * ring,
         heads=heads * (lay.ulysses - 1) / lay.ulysses,
     )
-
-
-def mean_need(case: Case, sharding: ShardingKind) -> float:
-    """Rows that the mean rank fetches over those of all its peers (causal: 3/4 or 1/2)."""
-    if not is_causal(case.workload):
-        return 1.0
-    return 0.5 if sharding is ShardingKind.CONTIGUOUS else 0.75
 
 
 def tensor_bytes(case: Case, candidate: Candidate) -> float:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from cptune.cli import run
+from cptune.errors import SpecError
 from cptune.planning.machine import build_machine
 from cptune.spec import parse
 from topology.nouns import Gpu, Link, LinkKind, Nic, Node, Topology
@@ -105,7 +106,7 @@ def test_an_unknown_gpu_is_a_message_with_a_hint(spec, tmp_path, capsys):
     assert "hint: add its peaks" in err
 
 
-def node(name, gpus, lanes):
+def node(name, gpus, lanes, gpu="NVIDIA H100 80GB HBM3"):
     links = [
         Link(a=a, b=b, kind=LinkKind.NVLINK if lanes else LinkKind.SYS, bytes_per_s=lanes)
         for a in range(gpus)
@@ -113,7 +114,7 @@ def node(name, gpus, lanes):
     ]
     return Node(
         name=name,
-        gpus=tuple(Gpu(index=i, name="NVIDIA H100 80GB HBM3") for i in range(gpus)),
+        gpus=tuple(Gpu(index=i, name=gpu) for i in range(gpus)),
         nics=tuple(Nic(name=f"mlx5_{i}", speed_bytes_per_s=25e9) for i in range(2)),
         gpu_links=tuple(links),
     )
@@ -137,6 +138,13 @@ def test_an_inventory_gives_gpu_world_islands_and_links(tmp_path):
 def test_gpus_without_nvlink_are_no_island(tmp_path):
     machine = machine_of(tmp_path, node("a", 4, None), extra="world_size = 4\n")
     assert machine.island_bytes_per_s == 25e9
+
+
+def test_two_kinds_of_gpu_are_refused_unless_one_is_chosen(tmp_path):
+    nodes = node("a", 2, 478e9), node("b", 2, 478e9, gpu="NVIDIA H200")
+    with pytest.raises(SpecError, match="the inventory has H100-SXM-80GB, H200-SXM-141GB"):
+        machine_of(tmp_path, *nodes)
+    assert machine_of(tmp_path, *nodes, extra='gpu = "H200-SXM-141GB"').gpu.name.startswith("H200")
 
 
 def test_an_inventory_that_is_none_is_refused(tmp_path, capsys):

@@ -217,3 +217,18 @@ def test_405b_splits_126_layers_over_16_stages():
     assert answer["legal"], answer["violations"]
     assert answer["layout"]["dp"] == 8
     assert not explain(one, Asked(tp=8, cp=16, pp=32, vpp=3))["legal"]
+
+
+def test_a_card_without_nvlink_is_no_island_but_a_node():
+    one = spec(("H100-SXM-80GB", "H100-PCIe-80GB"))
+    answer = explain(one, Asked(tp=8, cp=2))
+    assert answer["legal"], answer["violations"]
+    fast = explain(spec(), Asked(tp=8, cp=2))
+    assert answer["time"]["tp_exposed_s"] > 5 * fast["time"]["tp_exposed_s"]
+
+
+def test_a_cpu_without_a_budget_has_no_known_capacity():
+    one = spec(("H100-SXM-80GB", "cpu"), ('"llama3-8b"', '"tiny"'), ("131072", "256"))
+    answer = explain(one, Asked(cp=4))
+    assert answer["memory"]["fits"] == "unknown"
+    assert answer["memory"]["reserve_bytes"] == 0
