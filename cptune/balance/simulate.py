@@ -100,11 +100,25 @@ class Simulation:
             ready, _ = cut_stream(ready, steps * self.setting.step_tokens)
             self._left -= steps
         if self.packing is Packing.SEQUENTIAL and self.setting.split is Split.DOCUMENT:
-            times = sequential_times(ready, setting=self.setting)
+            for cp, times in sequential_times(ready, setting=self.setting).items():
+                self.meters[cp].add(times)
         else:
-            times = _packed_times(ready, setting=self.setting, packing=self.packing)
-        for cp, by_step in times.items():
-            self.meters[cp].add(by_step)
+            self._add_packed(ready)
+
+    def _add_packed(self, documents: Tokens) -> None:
+        setting, work = self.setting, self.setting.work
+        pieces, counts = cut_rows(documents, row_tokens=setting.step_tokens)
+        for step in np.split(pieces, np.cumsum(counts)[:-1]):
+            for cp, meter in self.meters.items():
+                packed, in_row = pack(
+                    step,
+                    rows=setting.world // cp,
+                    row_tokens=cp * setting.tokens_per_gpu,
+                    packing=self.packing,
+                    work=work,
+                )
+                ranks = rank_work(packed, in_row, cp=cp, split=setting.split, work=work)
+                meter.add(ranks.max(axis=1)[None], even=ranks.mean()[None])
 
 
 def sequential_times(documents: Tokens, *, setting: Setting) -> dict[int, Reals]:
@@ -137,20 +151,3 @@ def sequential_times(documents: Tokens, *, setting: Setting) -> dict[int, Reals]
         rows = work.of(head) + np.where(first == last, 0.0, inside + work.of(tail))
         found[cp] = rows.reshape(-1, setting.world // cp) / cp
     return found
-
-
-def _packed_times(documents: Tokens, *, setting: Setting, packing: Packing) -> dict[int, Reals]:
-    found: dict[int, list[Reals]] = {cp: [] for cp in setting.cps}
-    pieces, counts = cut_rows(documents, row_tokens=setting.step_tokens)
-    for step in np.split(pieces, np.cumsum(counts)[:-1]):
-        for cp, times in found.items():
-            packed, in_row = pack(
-                step,
-                rows=setting.world // cp,
-                row_tokens=cp * setting.tokens_per_gpu,
-                packing=packing,
-                work=setting.work,
-            )
-            ranks = rank_work(packed, in_row, cp=cp, split=setting.split, work=setting.work)
-            times.append(ranks.max(axis=1))
-    return {cp: np.stack(times) for cp, times in found.items()}

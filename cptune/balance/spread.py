@@ -24,7 +24,8 @@ class Spread:
 
     Time is that of the slowest rank of a group: in pairs where it is counted, in seconds where it
     is measured. Each figure is the mean over steps of its value within a step; `variance` divides
-    by the number of groups.
+    by the number of groups, and `mean` is over all ranks, so that `slowest_over_mean` tells what a
+    step would gain if every rank were as busy as any other.
     """
 
     mean: float
@@ -61,11 +62,17 @@ class SpreadMeter:
         self._sums = np.zeros(5)
         self.steps = 0
 
-    def add(self, times: Reals) -> None:
-        """Take steps: one line a step, one column a group; every time above 0."""
+    def add(self, times: Reals, *, even: Reals | None = None) -> None:
+        """Take steps: one line a step, one column a group; every time above 0.
+
+        Args:
+            times: Of the slowest rank of each group.
+            even: Mean over all ranks of each step; where omitted, the ranks of a group are even.
+        """
         mean, variance = times.mean(axis=1), times.var(axis=1)
         slowest, fastest = times.max(axis=1), times.min(axis=1)
-        figures = (mean, variance, np.sqrt(variance) / mean, slowest / fastest, slowest / mean)
+        even = mean if even is None else even
+        figures = (even, variance, np.sqrt(variance) / mean, slowest / fastest, slowest / even)
         self._sums += np.array([one.sum() for one in figures])
         self.steps += len(times)
 

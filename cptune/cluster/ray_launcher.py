@@ -18,7 +18,7 @@ from cptune.domain.placement import Device, Placement, RankPlace, place
 from cptune.domain.study import SweepSpec
 
 _GRACE_S = 1.5  # after the first failure, for the rank that caused it to say so
-_COLLECTIVE_SHARE = 0.8  # of the trial deadline: a collective must time out before its trial does
+_COLLECTIVE_SHARE = 0.5  # of the trial deadline: a stuck collective must time out well before it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
