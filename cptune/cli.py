@@ -6,28 +6,31 @@ command needs is imported inside it, so that `--help` stays instant.
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import signal
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
 from cptune import __version__
+from cptune.balance.asked import BalanceAsked
+from cptune.domain.asked import Asked
 from cptune.errors import CptuneError
+from cptune.printing import (
+    print_answer,
+    print_json,
+    print_sweep,
+    program,
+    say,
+    sweep_json,
+)
 from topology.errors import TopologyError
-
-if TYPE_CHECKING:
-    from cptune.sweep import Sweep
 
 _INTERRUPTED = 130
 _TERMINATED = 143
-_PIPE_WIDTH = 120  # columns, where no terminal says how wide it is
 
 
 class Format(StrEnum):
@@ -48,20 +51,42 @@ app["--help"].group = "Options"
 app["--version"].group = "Options"
 
 
-@app.command
-def topology(*, format: Format = Format.TABLE, out: Path | None = None) -> int:
-    """Show this node's GPUs, NICs and how they are wired.
+topology = App(name="topology", help="What hardware is here or in files, and how it is wired.")
+app.command(topology)
+
+
+@topology.default
+def _inventory(
+    *files: Path, format: Literal["table", "json", "tree"] | None = None, out: Path | None = None
+) -> int:
+    """Show GPUs, NICs and how they are wired: of this node, or as text files tell.
 
     Args:
-        format: How to print it.
-        out: Write the inventory to this file instead, as JSON unless --format says otherwise.
+        files: Text to read instead (nvidia-smi, NCCL, Slurm, JSON ...); several are merged.
+        format: How to print it; a table if omitted.
+        out: Write it to this file instead, as JSON unless --format says otherwise.
     """
     from topology.cli import main as inventory
 
-    arguments = [] if out is None and format is Format.TABLE else ["--format", format.value]
-    if out is not None:
-        arguments += ["--out", str(out)]
-    return inventory(arguments)
+    arguments = [] if format is None else ["--format", format]
+    arguments += [] if out is None else ["--out", str(out)]
+    return inventory([*arguments, *(["--", *map(str, files)] if files else [])])
+
+
+@topology.command
+def rings(*files: Path, tp: int, cp: int, format: Format = Format.TABLE) -> int:
+    """Show where context groups go: each ring, its slowest edge, what leaves an island or a node.
+
+    Args:
+        files: Text to read instead of looking at this node.
+        tp: Tensor-parallel degree.
+        cp: Context-parallel degree.
+        format: How to print it.
+    """
+    from topology.rings_command import main as rings_of
+
+    asked = ["--tp", str(tp), "--cp", str(cp), "--format", format.value]
+    return rings_of([*asked, *(["--", *map(str, files)] if files else [])])
 
 
 @app.command
@@ -97,66 +122,87 @@ def sweep(
         done = run_sweep(chosen, runs=runs, address=address, resume=resume, observer=terminal)
     except (KeyboardInterrupt, SystemExit):
         kept = runs / chosen.name / "spec.toml"
-        _say(f"stopped; go on with: {_program('cptune')} sweep {kept} --runs {runs} --resume")
+        say(f"stopped; go on with: {program('cptune')} sweep {kept} --runs {runs} --resume")
         raise
     finally:
         terminal.close()
     if format is Format.JSON:
-        sys.stdout.write(json.dumps(sweep_json(done), indent=2) + "\n")
+        print_json(sweep_json(done))
     else:
-        _print_sweep(done)
+        print_sweep(done)
     return 0 if done.recipe is not None else 1
 
 
-def sweep_json(done: Sweep) -> dict[str, object]:
-    """What `cptune sweep --format json` prints."""
-    return {
-        "run": str(done.directory),
-        "recipe": None if done.recipe is None else done.recipe.to_json(),
-        "trials": [
-            {
-                "number": verdict.trial.number,
-                "candidate_key": verdict.trial.candidate.key,
-                "outcome": verdict.trial.kind.value,
-                "verdict": verdict.word,
-                "reason": verdict.reason,
-            }
-            for verdict in done.choice.verdicts
-        ],
-        "legal": len(done.space.candidates),
-        "excluded": dict(done.space.excluded),
-    }
+@app.command
+def plan(spec: Path, /, *, top: int | None = None, format: Format = Format.TABLE) -> int:
+    """Rank the legal layouts of a spec by prediction, without hardware.
+
+    Args:
+        spec: A sweep.toml.
+        top: How many rows to print, 0 for all; the best 1000 if omitted.
+        format: How to print the result.
+    """
+    from cptune.planning.plan import TOP
+    from cptune.planning.plan import plan as rank
+    from cptune.report.plan_tables import plan_view
+    from cptune.spec import load
+
+    answer = rank(load(spec), top=TOP if top is None else top)
+    print_answer(answer, as_json=format is Format.JSON, view=plan_view)
+    return 0 if answer["rows"] else 1
 
 
-def _print_sweep(done: Sweep) -> None:
-    from rich.console import Console
+@app.command
+def explain(
+    spec: Path,
+    /,
+    *,
+    asked: Annotated[Asked | None, Parameter(name="*")] = None,
+    mesh: Annotated[bool, Parameter(negative=())] = False,
+    flops: Annotated[bool, Parameter(negative=())] = False,
+    format: Format = Format.TABLE,
+) -> int:
+    """Say why one layout is not legal, or what it costs and what binds, without hardware.
 
-    from cptune.report import summary, tables
+    Args:
+        spec: A sweep.toml.
+        asked: The layout; what is omitted is the first value of the spec's axis.
+        mesh: Add the coordinates of every rank.
+        flops: Add MFU by every published convention.
+        format: How to print the result.
+    """
+    from cptune.planning.explain import explain as judge
+    from cptune.report.plan_tables import explain_view
+    from cptune.spec import load
 
-    out = Console(highlight=False)
-    if not out.is_terminal:
-        out.width = _PIPE_WIDTH
-    judged = [
-        summary.Judged(trial=verdict.trial, word=verdict.word, reason=verdict.reason)
-        for verdict in sorted(done.choice.verdicts, key=lambda one: one.trial.number)
-    ]
-    out.print(tables.trials_table(judged))
-    sections = [("Why not", summary.control_lines(judged))]
-    if done.recipe is None:
-        sections += [("No recipe", summary.nothing_fits_lines(judged))]
-    else:
-        sections += [("Recipe", summary.recipe_lines(done.recipe))]
-        sections += [("Certificate", summary.certificate_lines(done.recipe))]
-    sections += [
-        (
-            "Next",
-            summary.next_lines(
-                done.directory, has_recipe=done.recipe is not None, program=_program
-            ),
-        )
-    ]
-    for title, lines in sections:
-        out.print(tables.section(title, lines), soft_wrap=True)
+    answer = judge(load(spec), asked or Asked(), mesh=mesh, flops=flops)
+    print_answer(answer, as_json=format is Format.JSON, view=explain_view)
+    return 0 if answer["legal"] else 1
+
+
+@app.command
+def balance(
+    *,
+    asked: Annotated[BalanceAsked | None, Parameter(name="*")] = None,
+    format: Format = Format.TABLE,
+) -> int:
+    """Show how unequal attention time is across data-parallel groups as CP grows, and what helps.
+
+    Args:
+        asked: The documents, the hardware and the batch.
+        format: How to print the result.
+    """
+    from cptune.balance.answer import answer_asked
+    from cptune.report.balance import balance_page, study_lines
+    from cptune.store.balance import open_lengths, write_balance
+
+    study = answer_asked(asked or BalanceAsked(), open_file=open_lengths)
+    if asked and asked.out:
+        write_balance(asked.out, study.rows)
+    print_answer(study.to_json(), as_json=format is Format.JSON, view=lambda _: balance_page(study))
+    if format is Format.JSON:
+        say("\n".join(study_lines(study)))
+    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -176,31 +222,18 @@ def run(arguments: Sequence[str], *, debug: bool = False) -> int:
     try:
         code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as exc:
-        _say(f"error: {exc}")
+        say(f"error: {exc}")
         return 2
     except (CptuneError, TopologyError) as exc:
         if debug:
             raise
-        _say(f"error: {exc}")
+        say(f"error: {exc}")
         if exc.hint:
-            _say(f"hint: {exc.hint}")
+            say(f"hint: {exc.hint}")
         return exc.exit_code if isinstance(exc, CptuneError) else 1
     except KeyboardInterrupt:
         return _INTERRUPTED
     return code if isinstance(code, int) else 0
-
-
-def _program(name: str) -> str:
-    """How to call a program of this environment: by name when PATH has it, else by its path."""
-    ours = Path(sys.executable).parent / name
-    found = shutil.which(name)
-    if found is not None and Path(found).resolve() == ours.resolve():
-        return name
-    return os.path.relpath(ours) if ours.is_relative_to(Path.cwd()) else str(ours)
-
-
-def _say(message: str) -> None:
-    sys.stderr.write(message + "\n")
 
 
 def _terminate(*_: object) -> NoReturn:

@@ -50,6 +50,11 @@ class Ledger(Protocol):
         """All kept trials by number and attempt."""
         ...
 
+    @property
+    def quarantined(self) -> Sequence[str]:
+        """What the last read could not read, as "table/file: why"."""
+        ...
+
 
 class Clock(Protocol):
     """Time, so that tests need not wait for it."""

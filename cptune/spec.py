@@ -6,6 +6,7 @@ Every problem of a file is reported at once, each with its path and its line. Ty
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
 import re
@@ -23,6 +24,8 @@ from cptune.domain.workload import preset_fields
 from cptune.errors import SpecError
 
 QUICKSTART = "quickstart"
+_MISSING = "missing, wanted a value"
+_Loc = tuple[int | str, ...]
 
 
 def _forbid_unknown(noun: type) -> None:
@@ -52,7 +55,7 @@ def load(path: Path) -> SweepSpec:
 def load_quickstart(name: str = QUICKSTART) -> SweepSpec:
     """The built-in spec of `cptune sweep` without SPEC, under the given name."""
     text = resources.files("cptune").joinpath("quickstart.toml").read_text(encoding="utf-8")
-    return parse(f'name = "{name}"\n{text}', source="quickstart.toml", default_name=name)
+    return parse(text, source="--name", default_name=name)
 
 
 def parse(text: str, *, source: str, default_name: str) -> SweepSpec:
@@ -67,15 +70,49 @@ def parse(text: str, *, source: str, default_name: str) -> SweepSpec:
         raise SpecError(f"{source} is not TOML: {exc}") from exc
     data.setdefault("name", default_name)
     lines = _key_lines(text)
-    if problem := _fill_preset(data):
-        raise SpecError(_located(source, lines, ("model", "preset"), problem))
-    try:
-        return _ADAPTER.validate_json(json.dumps(data, default=str))
-    except ValidationError as exc:
-        problems = [
-            _located(source, lines, error["loc"], _message(dict(error))) for error in exc.errors()
+    problem = _fill_preset(data)
+    problems = [_located(source, lines, ("model", "preset"), problem)] if problem else []
+    for loc, message in _all_problems(data):
+        # What an unknown preset would have filled in is no problem of its own.
+        if not (problem and loc[0] == "model" and message == _MISSING):
+            problems.append(_located(source, lines, loc, message))
+    if problems:
+        raise SpecError("\n".join(problems))
+    return _ADAPTER.validate_json(json.dumps(data, default=str))
+
+
+def _all_problems(data: dict[str, Any]) -> list[tuple[_Loc, str]]:
+    """Problems of types and keys, and those of the nouns' rules that the former would hide."""
+    found: list[tuple[_Loc, str]] = []
+    aside: set[str] = set()
+    data = copy.deepcopy(data)
+    while True:
+        try:
+            _ADAPTER.validate_json(json.dumps(data, default=str))
+            return found
+        except ValidationError as exc:
+            errors = [(error["loc"], _message(dict(error))) for error in exc.errors()]
+        new = [
+            (loc, message)
+            for loc, message in errors
+            if (loc, message) not in found and not any(name in message for name in aside)
         ]
-        raise SpecError("\n".join(problems)) from exc
+        if not new:
+            return found
+        found += new
+        aside |= {_put_aside(data, loc) for loc, _ in new if len(loc) > 1}
+
+
+def _put_aside(data: dict[str, Any], loc: _Loc) -> str:
+    """Replace a value at fault by one that no rule minds; returns the name of its key."""
+    table, key = data.get(str(loc[0])), str(loc[1])
+    if isinstance(table, dict):
+        hint = get_type_hints(get_type_hints(SweepSpec)[str(loc[0])]).get(key)
+        if hint is int:
+            table[key] = 1
+        else:
+            table.pop(key, None)
+    return key
 
 
 def write_toml(spec: SweepSpec) -> str:
@@ -126,7 +163,7 @@ def _message(error: dict[str, Any]) -> str:
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
         return f"unknown key{_did_you_mean(error['loc'])}"
     if kind in ("missing", "missing_argument"):
-        return "missing, wanted a value"
+        return _MISSING
     return f"{text[0].lower()}{text[1:]}, not {seen!r}"
 
 
@@ -143,6 +180,7 @@ def _did_you_mean(loc: tuple[int | str, ...]) -> str:
 
 
 def _located(source: str, lines: dict[str, int], loc: tuple[int | str, ...], message: str) -> str:
+    loc = loc or ("name",)  # the only rule of the whole spec is that of its name
     path = ".".join(str(part) for part in loc)
     names = [part for part in loc if isinstance(part, str)]
     line = next(

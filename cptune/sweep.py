@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cptune import spec as specs
 from cptune.cluster.connection import LOCAL, RayNode
-from cptune.cluster.session import Ready, joined_cluster, ready_for_trials
+from cptune.cluster.session import joined_cluster, ready_for_trials
 from cptune.domain.recipe import Recipe
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec
@@ -27,7 +27,7 @@ from cptune.report.observers import Logged
 from cptune.seams import Observer
 from cptune.search.choose import Choice, Limits
 from cptune.search.loop import Seams, SearchLoop
-from cptune.search.prepare import Prepared, prepare, refuse_gpus
+from cptune.search.prepare import SQLITE, Prepared, prepare, refuse_gpus
 from cptune.search.sampler import OptunaSampler
 from cptune.search.space import SearchSpace
 from cptune.store.files import write_durably
@@ -108,6 +108,9 @@ def run_sweep(
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=0))
         prepared = prepare(spec, topology)
         run = stack.enter_context(_open_run(prepared.spec, runs / spec.name, resume=resume))
+        sampler = stack.enter_context(_open_sampler(prepared, run))
+        if not resume:
+            sampler.refuse_trials()
         if nodes is None or topology is None:
             ranks = prepared.spec.cluster.world_size or 0
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=ranks))
@@ -116,7 +119,15 @@ def run_sweep(
         log.write("sweep_started", resume=resume, address=address, pid=os.getpid())
         observer = Logged(observer, log)
         ready = stack.enter_context(ready_for_trials(prepared.spec, nodes=nodes, topology=topology))
-        return _search(prepared, run=run, ready=ready, topology=topology, observer=observer)
+        seams = Seams(
+            sampler=sampler,
+            launcher=ready.launcher,
+            ledger=ParquetLedger(run.path, writable=True),
+            clock=SystemClock(),
+            observer=observer,
+        )
+        limits = _limits(prepared.spec, capacity_bytes=ready.capacity_bytes)
+        return _search(prepared, run=run, topology=topology, limits=limits, seams=seams)
 
 
 def _open_run(spec: SweepSpec, path: Path, *, resume: bool) -> RunDirectory:
@@ -158,30 +169,22 @@ def _keep_spec(spec: SweepSpec, run: RunDirectory) -> None:
         )
 
 
+def _limits(spec: SweepSpec, *, capacity_bytes: int) -> Limits:
+    return Limits(
+        capacity_bytes=capacity_bytes,
+        memory_margin=spec.cluster.memory_margin,
+        objective=spec.objective,
+    )
+
+
 def _search(
-    prepared: Prepared, *, run: RunDirectory, ready: Ready, topology: Topology, observer: Observer
+    prepared: Prepared, *, run: RunDirectory, topology: Topology, limits: Limits, seams: Seams
 ) -> Sweep:
     spec, space = prepared.spec, prepared.space
     write_durably(run.topology_path, json.dumps(topology.to_json(), indent=1).encode())
     stamp = stamp_of(spec, topology_hash=topology.content_hash)
-    ledger = ParquetLedger(run.path, writable=True)
-    limits = Limits(
-        capacity_bytes=ready.capacity_bytes,
-        memory_margin=spec.cluster.memory_margin,
-        objective=spec.objective,
-    )
-    with _open_sampler(prepared, run) as sampler:
-        seams = Seams(
-            sampler=sampler,
-            launcher=ready.launcher,
-            ledger=ledger,
-            clock=SystemClock(),
-            observer=observer,
-        )
-        loop = SearchLoop(space, limits=limits, budget=spec.budget, stamp=stamp, seams=seams)
-        for name in ledger.quarantined:
-            observer.note(f"quarantined {name}")
-        choice = loop.run()
+    loop = SearchLoop(space, limits=limits, budget=spec.budget, stamp=stamp, seams=seams)
+    choice = loop.run()
     return Sweep(
         spec=spec,
         directory=run.path,
@@ -198,7 +201,7 @@ def _open_sampler(prepared: Prepared, run: RunDirectory) -> OptunaSampler:
         prepared.space,
         settings=spec.search,
         study_name=spec.name,
-        storage=run.study_path if spec.storage.study == "sqlite" else spec.storage.study,
+        storage=run.study_path if spec.storage.study == SQLITE else spec.storage.study,
         baseline=prepared.baseline,
     )
 

@@ -15,7 +15,7 @@ DEFAULT_RUNS = Path.home() / "cptune-runs"
 def main(arguments: list[str]) -> int:
     """Run the sweep on the cluster of this job; returns the exit code."""
     address = os.environ.get("RAY_ADDRESS")
-    runs = next((word for word in arguments if word.startswith("--runs")), None)
+    runs = next((word for word in arguments if word.partition("=")[0] == "--runs"), None)
     if runs is None:
         arguments = [*arguments, "--runs", str(DEFAULT_RUNS)]
     path = runs.partition("=")[2] if runs and "=" in runs else _after(arguments, "--runs")

@@ -4,33 +4,42 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from topology.discover import discover
 from topology.errors import TopologyError
 from topology.nouns import Topology
+from topology.readers import read_topology
 from topology.table import render_table
+from topology.tree import render_tree
 
-__all__ = ["main", "render_json", "render_table", "write_text"]
+__all__ = ["main", "render_json", "render_table", "render_tree", "write_text"]
+
+_RINGS = "rings"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print or record the inventory of this machine.
+    """Print or record the inventory of this machine, or of the text files that are given.
 
     Args:
-        argv: Arguments without the program's name; those of the process if None.
+        argv: Arguments without the program's name; those of the process if None. What follows
+            a leading `rings` goes to the command of that name.
 
     Returns:
-        The exit status: 0 done, 2 for an output that cannot be written, 130 after Ctrl-C. Bad
-        usage leaves by SystemExit(2), as argparse does.
+        The exit status: 0 done, 2 for a file that cannot be read or written, 130 after Ctrl-C.
+        Bad usage leaves by SystemExit(2), as argparse does.
     """
-    options = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == [_RINGS]:
+        return _rings(words[1:])
+    options = _parser().parse_args(words)
     out: Path | None = options.out
+    files: list[Path] = options.files
     form = options.format or ("table" if out is None else "json")
     try:
-        topology = discover()
-        text = render_json(topology) if form == "json" else render_table(topology)
+        topology = read_topology(files) if files else discover()
+        text = _RENDERERS[form](topology)
         if out is None:
             _print(text)
         else:
@@ -48,6 +57,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 def render_json(topology: Topology) -> str:
     """The whole topology as JSON text that ends in a newline."""
     return json.dumps(topology.to_json(), indent=1, allow_nan=False) + "\n"
+
+
+_RENDERERS: Mapping[str, Callable[[Topology], str]] = {
+    "table": render_table,
+    "json": render_json,
+    "tree": render_tree,
+}
+
+
+def _rings(argv: Sequence[str]) -> int:
+    from topology.rings_command import main as rings
+
+    return rings(argv)
 
 
 def write_text(path: Path, *, text: str) -> None:
@@ -86,13 +108,22 @@ def _print(text: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m topology",
-        description="What hardware is in this machine, and how is it wired?",
+        description="What hardware is in this machine, or in these files, and how is it wired?",
+        epilog="`rings` as the first word: where ring groups would go; see `rings --help`.",
         allow_abbrev=False,
     )
     parser.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="text to read instead of this machine (- is standard input): nvidia-smi topo and "
+        "nvlink, NCCL XML and logs, Slurm topology, topograph, recorded JSON; several are merged",
+    )
+    parser.add_argument(
         "--format",
-        choices=("table", "json"),
-        help="what to print: a table for people (default) or JSON (default with --out)",
+        choices=tuple(_RENDERERS),
+        help="what to print: a table (default), a tree, or JSON (default with --out)",
     )
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write to FILE instead of standard output"

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from topology.record import Record, at_least
 
@@ -40,5 +41,13 @@ class Edge(Record):
 class Network(Record):
     """What is between the nodes, as far as anybody told."""
 
+    optional: ClassVar[tuple[str, ...]] = ("notes",)
+
     tiers: tuple[Tier, ...] = ()
     edges: tuple[Edge, ...] = ()
+    notes: tuple[str, ...] = ()  # what was missing, odd or repaired
+
+    def to_json(self) -> dict[str, object]:
+        """As for every record; `notes` only where there are some."""
+        shown = Record.to_json(self)
+        return shown if self.notes else {key: shown[key] for key in shown if key != "notes"}

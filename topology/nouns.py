@@ -205,7 +205,8 @@ class Topology:
         """SHA-256 of the facts: nodes and network, without notes, driver version and source."""
         nodes = [node.to_json() for node in self.nodes]
         facts = [{k: v for k, v in node.items() if k not in _NOT_HASHED} for node in nodes]
-        text = canonical_json({"nodes": facts, "network": self.network.to_json()})
+        network = {k: v for k, v in self.network.to_json().items() if k not in _NOT_HASHED}
+        text = canonical_json({"nodes": facts, "network": network})
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_json(self) -> dict[str, object]:

@@ -109,6 +109,8 @@ def _network_blocks(network: Network) -> list[str]:
     if network.edges:
         edges = [(edge.a, edge.b, _gigabytes(edge.bytes_per_s)) for edge in network.edges]
         blocks.append(_columns([("from", "to", "GB/s"), *edges]))
+    if network.notes:
+        blocks.append("\n".join(["notes:", *(f"  - {note}" for note in network.notes)]))
     return blocks
 
 

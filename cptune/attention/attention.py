@@ -48,34 +48,41 @@ class Engine:
         self._attend(partial, self.schedule.local, q_BSHD=q_BSHD, kv_R2BKD=own_R2BKD)
         for stage, kv_R2BKD in stream:
             self._attend(partial, stage.slices, q_BSHD=q_BSHD, kv_R2BKD=kv_R2BKD)
+            del kv_R2BKD  # before the stream makes room for the stage after next
         return partial
 
     def backward(self, dout_BSHD: Tensor, saved: Saved) -> tuple[Tensor, Tensor, Tensor]:
         """Fetch keys and values again; send each stage's gradients straight to their owners.
 
         Host work stands at both ends: the causal blocks hide the first fetch, the own full blocks
-        hide the last return. All returns stay in flight until the end: beside two stages of keys
-        and values this holds every gradient row sent and received, in the type on the wire.
+        hide the last return. A return is taken in once the next one is posted, so that at most two
+        are in flight: of a ring, neither keys nor gradients ever hold more than a few shards.
         """
-        stages = self.schedule.stages
         own_R2BKD = pack_kv(saved.k, saved.v, rows=self.schedule.rows)
-        stream = self.transport.stream(stages, own_R2BKD, during=Pass.BACKWARD)
+        stream = self.transport.stream(self.schedule.stages, own_R2BKD, during=Pass.BACKWARD)
         sums = _Sums(self, dout_BSHD=dout_BSHD, saved=saved)
         dkv_R2BKD = _zeros(own_R2BKD)
         first = [one for one in self.schedule.local if one.causal]
         last = [one for one in self.schedule.local if not one.causal]
         sums.add(first, kv_R2BKD=own_R2BKD, dkv_R2BKD=dkv_R2BKD)
-        returns: list[Exchange] = []
+        returning: _Return | None = None
         for stage, kv_R2BKD in stream:
-            peers_R2BKD = _zeros(kv_R2BKD)
-            sums.add(stage.slices, kv_R2BKD=kv_R2BKD, dkv_R2BKD=peers_R2BKD)
-            # Rounded once, to the type on the wire; the owner adds in the accumulator type.
-            returns.append(self.transport.give_back(stage, peers_R2BKD.to(kv_R2BKD.dtype)))
+            newer = self._give_back(stage, kv_R2BKD, sums=sums)
+            del kv_R2BKD  # before the stream makes room for the stage after next
+            if returning:
+                returning.add_to(dkv_R2BKD)
+            returning = newer
         sums.add(last, kv_R2BKD=own_R2BKD, dkv_R2BKD=dkv_R2BKD)
-        for stage, exchange in zip(stages, returns, strict=True):
-            _add_returned(dkv_R2BKD, exchange.wait(), stage=stage)
-            exchange.finish()
+        if returning:
+            returning.add_to(dkv_R2BKD)
         return sums.dq_BSHD.to(saved.q.dtype), *_unpack_padded(dkv_R2BKD, saved.k)
+
+    def _give_back(self, stage: Stage, kv_R2BKD: Tensor, *, sums: "_Sums") -> "_Return":
+        """Compute and post the gradients of the peers' rows of `stage`."""
+        peers_R2BKD = _zeros(kv_R2BKD)
+        sums.add(stage.slices, kv_R2BKD=kv_R2BKD, dkv_R2BKD=peers_R2BKD)
+        # Rounded once, to the type on the wire; the owner adds in the accumulator type.
+        return _Return(stage, self.transport.give_back(stage, peers_R2BKD.to(kv_R2BKD.dtype)))
 
     def block(self, one: Slice, *, q_BSHD: Tensor, kv_R2BKD: Tensor) -> Block:
         """The rows of one slice."""
@@ -91,6 +98,21 @@ class Engine:
                 self.block(one, q_BSHD=q_BSHD, kv_R2BKD=kv_R2BKD)
             )
             partial.add(Rows(one.q_start, one.q_stop), out_BSHD, lse_BHS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Return:
+    """Gradients of one stage, on their way from the peers that computed them to this rank."""
+
+    stage: Stage
+    exchange: Exchange
+
+    def add_to(self, dkv_R2BKD: Tensor) -> None:
+        """Wait, and add what came for our rows, in the order of the stage's sends."""
+        parts = self.exchange.wait().split([rows.num_rows for _, rows in self.stage.send])
+        for (_, rows), part_R2BKD in zip(self.stage.send, parts, strict=True):
+            dkv_R2BKD[rows.start : rows.stop] += part_R2BKD
+        self.exchange.finish()
 
 
 class _Sums:
@@ -180,13 +202,6 @@ def attend_staged(q_BSHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor, *, engine: Eng
 
 def _zeros(like: Tensor) -> Tensor:
     return torch.zeros(like.shape, dtype=accumulator_dtype(like.dtype), device=like.device)
-
-
-def _add_returned(dkv_R2BKD: Tensor, returned_R2BKD: Tensor, *, stage: Stage) -> None:
-    """Add what the peers of `stage` computed for our rows, in the order of its sends."""
-    parts = returned_R2BKD.split([rows.num_rows for _, rows in stage.send])
-    for (_, rows), part_R2BKD in zip(stage.send, parts, strict=True):
-        dkv_R2BKD[rows.start : rows.stop] += part_R2BKD
 
 
 def _unpack_padded(dkv_R2BKD: Tensor, like_BSKD: Tensor) -> tuple[Tensor, Tensor]:

@@ -53,7 +53,7 @@ class Exchange:
             counters: What to count on: everything, and the direction this belongs to.
         """
         self._traffic, self._pass = counters
-        self._buffer_R2BKD = buffer_R2BKD
+        self._buffer_R2BKD: Tensor | None = buffer_R2BKD
         self._sources = [peer for peer, _ in recv]
         landing = list(zip(self._sources, buffer_R2BKD.split([n for _, n in recv]), strict=True))
         self._held: list[tuple[int, Tensor]] = [*landing, *send]
@@ -78,7 +78,9 @@ class Exchange:
             self._traffic.peer(source).seconds += time.perf_counter() - self._posted_s
         self._arrivals.clear()
         del self._held[: len(self._sources)]
-        buffer_R2BKD, self._buffer_R2BKD = self._buffer_R2BKD, self._buffer_R2BKD[:0]
+        # Let go of it altogether: even an empty view would keep its memory until the last stage.
+        buffer_R2BKD, self._buffer_R2BKD = self._buffer_R2BKD, None
+        assert buffer_R2BKD is not None, "an exchange is waited for once"
         return buffer_R2BKD
 
     def finish(self) -> None:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Generator
-from contextlib import contextmanager
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from types import FrameType
 
 import ray
 import ray.exceptions
 
+from cptune.cluster import reaper
 from cptune.errors import ClusterError
+
+_Handler = Callable[[int, FrameType | None], object] | int | signal.Handlers | None
 
 LOCAL = "local"
 _OBJECT_STORE_BYTES = 100_000_000  # trials pass a few kilobytes; Ray's default is a third of RAM
@@ -39,7 +45,16 @@ def connected(address: str, *, cpus: int) -> Generator[list[RayNode]]:
     Raises:
         ClusterError: when Ray cannot be started or reached.
     """
-    on_terminate = signal.getsignal(signal.SIGTERM)
+    with _reaped() if address == LOCAL else nullcontext(), _own_exit_code() as take_signals:
+        _start(address, cpus=cpus)
+        take_signals()
+        try:
+            yield _nodes()
+        finally:
+            ray.shutdown()
+
+
+def _start(address: str, *, cpus: int) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -57,12 +72,49 @@ def connected(address: str, *, cpus: int) -> Generator[list[RayNode]]:
     except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as exc:
         what = "start a local Ray" if address == LOCAL else f"reach Ray at {address}"
         raise ClusterError(f"cannot {what}: {exc}") from exc
-    # Ray puts its own in place, which ends the process with the signal's number.
-    signal.signal(signal.SIGTERM, on_terminate)
+
+
+@contextmanager
+def _reaped() -> Generator[None]:
+    """End what starts inside together with it, also when this process is killed."""
+    command = [sys.executable, "-S", reaper.__file__, str(os.getpid())]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):
+        yield
+
+
+@contextmanager
+def _own_exit_code() -> Generator[Callable[[], None]]:
+    """Keep this process's handler of SIGTERM, and the exit code that it asks for.
+
+    Ray puts its own in place, which ends the process with the signal's number: call what is given
+    once Ray has started. Ray's waits also raise an exit with code 1 for any that a handler raised.
+    """
+    on_terminate = signal.getsignal(signal.SIGTERM)
+    exits: list[SystemExit] = []
     try:
-        yield _nodes()
+        yield lambda: _set_handler(_remembering(on_terminate, exits))
+    except SystemExit as exc:
+        raise (exits or [exc])[0] from None
     finally:
-        ray.shutdown()
+        _set_handler(on_terminate)
+
+
+def _set_handler(handler: _Handler) -> None:
+    signal.signal(signal.SIGTERM, handler)
+
+
+def _remembering(handler: _Handler, exits: list[SystemExit]) -> _Handler:
+    if not callable(handler):
+        return handler
+
+    def remember(number: int, frame: FrameType | None) -> object:
+        try:
+            return handler(number, frame)
+        except SystemExit as exc:
+            exits.append(exc)
+            raise
+
+    return remember
 
 
 def _nodes() -> list[RayNode]:

@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -48,6 +49,7 @@ class Gang:
         self._actors: dict[str, Any] = {}
         self._pids: dict[str, int] = {}
         self._store: tuple[str, int] | None = None
+        self._attempts = count()
 
     def _reserve(self) -> PlacementGroup:
         bundles = [{"CPU": self._nodes[name].cpus} for name in self._names]
@@ -102,6 +104,10 @@ class Gang:
                 raise ClusterError(f"{device.name} came up on node {node_id}, wanted {wanted}")
             self._pids[device.name] = pid
         return self._store
+
+    def next_prefix(self) -> str:
+        """A prefix for the store that no trial of this gang had before."""
+        return f"attempt-{next(self._attempts)}"
 
     def run(self, device: Device, job: RankJob) -> ray.ObjectRef[RankReport | Failure]:
         """Start one rank's part of a trial on the actor that holds a device."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 import ray
 import ray.exceptions
@@ -19,7 +18,7 @@ from cptune.domain.placement import Device, Placement, RankPlace, place
 from cptune.domain.study import SweepSpec
 
 _GRACE_S = 1.5  # after the first failure, for the rank that caused it to say so
-_COLLECTIVE_SHARE = 0.8  # of the trial deadline: a collective must time out before its trial does
+_COLLECTIVE_SHARE = 0.5  # of the trial deadline: a stuck collective must time out well before it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,6 @@ class RayLauncher:
     ) -> None:
         self._gang, self._devices, self._spec = gang, tuple(devices), spec
         self._capacity_bytes = capacity_bytes
-        self._attempts = count()
 
     def place(self, candidate: Candidate) -> Placement:
         """Rank r on device r: tp groups on neighbours, cp groups next."""
@@ -59,7 +57,7 @@ class RayLauncher:
         rendezvous = Rendezvous(
             host=host,
             port=port,
-            prefix=f"attempt-{next(self._attempts)}",
+            prefix=self._gang.next_prefix(),
             timeout_s=self._spec.budget.trial_s * _COLLECTIVE_SHARE,
         )
         answers = [
@@ -110,19 +108,32 @@ class RayLauncher:
             if answer.kind is OutcomeKind.OUT_OF_MEMORY:
                 break
             deadline = min(deadline, time.monotonic() + _GRACE_S)
-        if waiting and not failures:
-            failures.append(self._late(waiting.values()))
+        if waiting and not _explain_silence(failures):
+            failures = [self._late(waiting.values())]
         return reports, failures
 
     def _late(self, silent: Iterable[RankPlace]) -> Failure:
         places = sorted(silent, key=lambda one: one.rank)
         ranks = ", ".join(str(one.rank) for one in places)
+        who = f"rank {ranks}" if len(places) == 1 else f"ranks {ranks}"
         return Failure(
             kind=OutcomeKind.TIMEOUT,
-            message=f"ranks {ranks} gave no answer within {self._spec.budget.trial_s:g} s",
+            message=f"{who} gave no answer within {self._spec.budget.trial_s:g} s",
             rank=places[0].rank,
             node=places[0].device.node,
         )
+
+
+def _explain_silence(failures: Sequence[Failure]) -> bool:
+    """Whether what was answered says why others did not answer.
+
+    Those who timed out, and those who lost them as their peers, were waiting for a silent rank.
+    """
+    kinds = {failure.kind for failure in failures}
+    return bool(kinds) and (
+        OutcomeKind.TIMEOUT not in kinds
+        or not kinds <= {OutcomeKind.TIMEOUT, OutcomeKind.COMMUNICATION}
+    )
 
 
 def _answer(ref: ray.ObjectRef[RankReport | Failure], at: RankPlace) -> RankReport | Failure:

@@ -90,6 +90,8 @@ class Candidate:
             words += [self.sharding, self.strategy.replace("_", ""), f"st{self.stages}"]
         if lay.ulysses > 1:
             words.append(f"u{lay.ulysses}")
+        if lay.ep > 1:
+            words.append(f"ep{lay.ep}")
         return "-".join([*words, self.recompute, self.loss, self.data_parallel, self.kernel])
 
     def canonical(self) -> Candidate:

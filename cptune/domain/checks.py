@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+#: No size of a model, a batch or a cluster comes near it, and divisors of less are found quickly.
+_TOO_LARGE = 1 << 48
+
 
 def require_positive(noun: object, *names: str) -> None:
-    """Refuse a field that is below one.
+    """Refuse a field that is below one, or no size that the world holds.
 
     Raises:
         ValueError: naming every field at fault and its value.
     """
-    bad = [f"{name} is {getattr(noun, name)}" for name in names if getattr(noun, name) < 1]
+    seen = {name: getattr(noun, name) for name in names}
+    bad = [f"{name} is {value}" for name, value in seen.items() if not 1 <= value < _TOO_LARGE]
     if bad:
-        raise ValueError(f"{', '.join(bad)}; wanted 1 or more")
+        too_large = any(value >= _TOO_LARGE for value in seen.values())
+        raise ValueError(
+            f"{', '.join(bad)}; wanted 1 or more{' and less than 2^48' if too_large else ''}"
+        )
 
 
 def require_share(noun: object, *names: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from cptune.domain.layout import Axis, ParallelLayout
 from cptune.domain.outcome import Failure, Measurement, OutcomeKind
 from cptune.domain.trial import Trial
@@ -26,7 +28,16 @@ def why_not_applied(measurement: Measurement, layout: ParallelLayout) -> Failure
 
 
 def why_unlike(measurement: Measurement, anchor: Trial | None) -> Failure | None:
-    """A failure when the first step is not that of the anchor: same weights, same global batch."""
+    """A failure when the first step is not that of the anchor: same weights, same global batch.
+
+    Without an anchor, a first step that is no number is still refused.
+    """
+    if not (isfinite(measurement.first_loss) and isfinite(measurement.first_grad_norm)):
+        return Failure(
+            kind=OutcomeKind.WRONG_RESULT,
+            message=f"first loss is {measurement.first_loss:.8g} and first gradient norm "
+            f"{measurement.first_grad_norm:.8g}; wanted finite numbers",
+        )
     known = None if anchor is None else anchor.measurement
     if anchor is None or known is None:
         return None
@@ -35,8 +46,7 @@ def why_unlike(measurement: Measurement, anchor: Trial | None) -> Failure | None
         ("gradient norm", measurement.first_grad_norm, known.first_grad_norm, GRAD_NORM_TOLERANCE),
     )
     for name, seen, wanted, tolerance in pairs:
-        # Written so that NaN fails.
-        if not abs(seen - wanted) <= tolerance * abs(wanted):
+        if abs(seen - wanted) > tolerance * abs(wanted):
             return Failure(
                 kind=OutcomeKind.WRONG_RESULT,
                 message=f"first {name} is {seen:.8g}, trial {anchor.number} "

@@ -30,7 +30,7 @@ class Coordinates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelLayout:
-    """The degrees of every axis; `cp` is `ulysses` x `ring`.
+    """The degrees of every axis; `cp` is `ulysses` x `ring`; `ep` lies inside dp x cp.
 
     Ranks follow Megatron's order `tp-cp-ep-dp-pp`, tp fastest:
     `rank = tp + TP*(cp + CP*(dp + DP*pp))`, so a recipe exports unchanged.
@@ -42,9 +42,10 @@ class ParallelLayout:
     vpp: int = 1
     dp: int = 1
     ulysses: int = 1
+    ep: int = 1
 
     def __post_init__(self) -> None:
-        require_positive(self, "tp", "cp", "pp", "vpp", "dp", "ulysses")
+        require_positive(self, "tp", "cp", "pp", "vpp", "dp", "ulysses", "ep")
 
     @property
     def ring(self) -> int:

@@ -10,71 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from cptune.domain.candidate import (
-    Candidate,
-    DataParallelKind,
-    LossKind,
-    Recompute,
-    ShardingKind,
-    Strategy,
-)
-from cptune.domain.workload import (
-    AttentionMask,
-    Mlp,
-    ModelShape,
-    Norm,
-    Precision,
-    Workload,
-    divisors,
-    nearest_divisor,
-)
+from cptune.domain.candidate import Candidate, ShardingKind, Strategy
+from cptune.domain.support import TORCH_TRIAL, Support
+from cptune.domain.workload import ModelShape, Workload, divisors, nearest_divisor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One broken rule: its name for counting, and a sentence for people."""
+    """One broken rule: its name for counting, and a sentence for people.
+
+    `intrinsic` False: the rule is a limit of the backend that runs the trials, not of the layout.
+    """
 
     rule: str
     message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Support:
-    """What a trial backend can run; a candidate outside it is refused, with the backend named."""
-
-    backend: str
-    sharding: frozenset[ShardingKind]
-    strategy: frozenset[Strategy]
-    recompute: frozenset[Recompute]
-    loss: frozenset[LossKind]
-    data_parallel: frozenset[DataParallelKind]
-    precision: frozenset[Precision]
-    mask: frozenset[AttentionMask]
-    mlp: frozenset[Mlp]
-    norm: frozenset[Norm]
-    tied_embeddings: bool
-    kv_replication: bool
-    optimizers: frozenset[str]
-    lengths: frozenset[str]
-
-
-#: What `cptune.bench` trains on torch.distributed today.
-TORCH_TRIAL = Support(
-    backend="torch trial",
-    sharding=frozenset({ShardingKind.CONTIGUOUS, ShardingKind.ZIGZAG}),
-    strategy=frozenset({Strategy.RING, Strategy.ALL_GATHER}),
-    recompute=frozenset(Recompute),
-    loss=frozenset(LossKind),
-    data_parallel=frozenset({DataParallelKind.DDP, DataParallelKind.ZERO1, DataParallelKind.FSDP}),
-    precision=frozenset({Precision.FP32, Precision.BF16}),
-    mask=frozenset({AttentionMask.FULL, AttentionMask.CAUSAL}),
-    mlp=frozenset({Mlp.SWIGLU}),
-    norm=frozenset({Norm.RMS}),
-    tied_embeddings=False,
-    kv_replication=False,
-    optimizers=frozenset({"adamw-fp32"}),
-    lengths=frozenset({"full"}),
-)
+    intrinsic: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +46,15 @@ def why_infeasible(candidate: Candidate, setting: Setting) -> tuple[Violation, .
         *_heads(candidate, setting),
         *_layers(candidate, setting),
         *_context(candidate, setting),
-        *_supported(candidate, setting),
+        *_experts(candidate, setting),
     ]
-    return tuple(Violation(rule=rule, message=message) for rule, message in found)
+    return (
+        *(Violation(rule=rule, message=message) for rule, message in found),
+        *(
+            Violation(rule=rule, message=message, intrinsic=False)
+            for rule, message in _supported(candidate, setting)
+        ),
+    )
 
 
 def describe(candidate: Candidate, violations: Iterable[Violation]) -> str:
@@ -162,7 +118,7 @@ def _heads(candidate: Candidate, setting: Setting) -> _Found:
     if model.ffn % lay.tp:
         near = nearest_divisor(model.ffn, lay.tp)
         yield "ffn", f"ffn {model.ffn} does not divide by tp {lay.tp} (nearest legal tp: {near})"
-    if model.vocab % lay.tp:
+    if model.vocab % lay.tp and not setting.support.vocab_padding:
         near = nearest_divisor(model.vocab, lay.tp)
         yield (
             "vocab",
@@ -206,6 +162,22 @@ def _context(candidate: Candidate, setting: Setting) -> _Found:
         )
 
 
+def _experts(candidate: Candidate, setting: Setting) -> _Found:
+    lay, experts = candidate.layout, setting.model.experts
+    if lay.ep == 1:
+        return
+    if experts % lay.ep or not experts:
+        near = nearest_divisor(max(1, experts), lay.ep)
+        yield "experts", f"{experts} experts do not divide by ep {lay.ep} (nearest legal: {near})"
+    if lay.dp * lay.cp % lay.ep:
+        near = nearest_divisor(lay.dp * lay.cp, lay.ep)
+        yield (
+            "expert-ranks",
+            f"ep {lay.ep} does not divide dp {lay.dp} * cp {lay.cp} = {lay.dp * lay.cp} "
+            f"(nearest legal: {near})",
+        )
+
+
 def _ulysses(candidate: Candidate, setting: Setting) -> _Found:
     lay, model = candidate.layout, setting.model
     if lay.ulysses == 1:
@@ -240,7 +212,11 @@ def _supported(candidate: Candidate, setting: Setting) -> _Found:
         if seen not in known and (lay.cp > 1 or name not in ("sharding", "strategy")):
             yield f"{can.backend}: {name}", _cannot(can, name=name, seen=seen, known=known)
     passes = setting.workload.global_batch_seqs // (lay.dp * candidate.micro_batch)
-    if lay.pp > 1 and (passes < lay.pp or (lay.vpp > 1 and passes % lay.pp)):
+    if (
+        can.pipeline_needs_passes
+        and lay.pp > 1
+        and (passes < lay.pp or (lay.vpp > 1 and passes % lay.pp))
+    ):
         wanted = f"a multiple of {lay.pp}" if lay.vpp > 1 else f"{lay.pp} or more"
         yield (
             f"{can.backend}: micro-batches",
@@ -271,6 +247,7 @@ def why_unsupported(setting: Setting) -> tuple[Violation, ...]:
         ("lengths", workload.lengths, can.lengths),
         ("mlp", model.mlp, can.mlp),
         ("norm", model.norm, can.norm),
+        ("experts", model.experts > 0, {False, can.experts}),
         ("tied_embeddings", model.tied_embeddings, {False, can.tied_embeddings}),
     )
     return tuple(

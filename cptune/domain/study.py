@@ -124,7 +124,7 @@ class Budget:
     def __post_init__(self) -> None:
         require_positive(self, "trials", "steps", "warmup_steps")
         for name in ("wall_s", "trial_s"):
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:  # so that NaN fails
                 raise ValueError(f"{name} is {getattr(self, name)}; wanted more than 0 seconds")
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib import resources
+from math import isqrt
 
 from cptune.domain.checks import require_positive
 
@@ -43,7 +44,11 @@ class Precision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A decoder-only transformer, by its sizes."""
+    """A decoder-only transformer, by its sizes.
+
+    With `experts`, every layer's feed-forward block is that many of width `expert_ffn`, of which
+    a token visits `experts_per_token`; such models are planned and not tried.
+    """
 
     layers: int
     hidden: int
@@ -56,6 +61,9 @@ class ModelShape:
     tied_embeddings: bool = False
     mlp: Mlp = Mlp.SWIGLU
     norm: Norm = Norm.RMS
+    experts: int = 0
+    experts_per_token: int = 0
+    expert_ffn: int = 0
 
     def __post_init__(self) -> None:
         require_positive(self, "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
@@ -65,12 +73,19 @@ class ModelShape:
                 f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads}); "
                 f"nearest legal kv_heads: {near}"
             )
+        if self.experts and not (self.expert_ffn and 0 < self.experts_per_token <= self.experts):
+            raise ValueError(
+                f"experts ({self.experts}) have experts_per_token ({self.experts_per_token}) and "
+                f"expert_ffn ({self.expert_ffn}); wanted 1 to {self.experts} and 1 or more"
+            )
 
     @property
     def parameters(self) -> int:
         """Weights of the whole model: no biases, norms counted, a tied embedding once."""
         attention = self.hidden * self.head_dim * 2 * (self.heads + self.kv_heads)
-        mlp = self.hidden * self.ffn * (3 if self.mlp == Mlp.SWIGLU else 2)
+        mlp = self.hidden * (self.experts or 1) * (self.expert_ffn if self.experts else self.ffn)
+        mlp *= 3 if self.mlp == Mlp.SWIGLU else 2
+        mlp += self.hidden * self.experts  # the router
         embedding = self.vocab * self.hidden * (1 if self.tied_embeddings else 2)
         return self.layers * (attention + mlp + 2 * self.hidden) + embedding + self.hidden
 
@@ -97,7 +112,7 @@ class Workload:
 
 def divisors(number: int) -> list[int]:
     """All divisors of a positive number, ascending."""
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
     return sorted({*small, *(number // d for d in small)})
 
 

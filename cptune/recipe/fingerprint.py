@@ -19,8 +19,9 @@ _ENVIRONMENT = ("NCCL_", "GLOO_", "CUDA_", "OMP_", "MKL_", "TORCH_", "PYTORCH_")
 
 def stamp_of(spec: SweepSpec, *, topology_hash: str) -> Stamp:
     """Stamp a spec on this machine as it is now."""
+    shape = {name: value for name, value in asdict(spec.model).items() if name != "preset"}
     mathematics = {
-        "model": asdict(spec.model),
+        "model": shape,
         "workload": asdict(spec.workload),
         "seed": spec.search.seed,
     }

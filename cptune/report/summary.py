@@ -21,6 +21,7 @@ class Judged:
     trial: Trial
     word: str
     reason: str
+    is_nearest: bool = False  # of those that failed, where none passed
 
 
 def trial_cells(judged: Judged) -> tuple[str, ...]:
@@ -91,18 +92,8 @@ def nothing_fits_lines(judged: list[Judged]) -> list[str]:
         tally[one.word] = tally.get(one.word, 0) + 1
     words = ", ".join(f"{count} {word}" for word, count in sorted(tally.items()))
     lines = [f"no candidate of {len(judged)} passed: {words}"]
-    nearest = min(
-        (one for one in judged if one.trial.measurement is not None or _short(one) is not None),
-        key=lambda one: (one.trial.measurement is None, _short(one) or 0),
-        default=None,
-    )
-    if nearest is not None:
-        lines.append(f"nearest, {nearest.trial.candidate.describe()}: {nearest.reason}")
-    return lines
-
-
-def _short(judged: Judged) -> int | None:
-    return judged.trial.shortage.short_bytes if judged.trial.shortage else None
+    near = [one for one in judged if one.is_nearest]
+    return lines + [f"nearest, {one.trial.candidate.describe()}: {one.reason}" for one in near]
 
 
 def next_lines(directory: Path, *, has_recipe: bool, program: Callable[[str], str]) -> list[str]:

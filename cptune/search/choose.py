@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 from cptune.domain.outcome import Failure, Measurement, OutcomeKind
 from cptune.domain.recipe import CertificateEntry, Control, Evidence
@@ -67,9 +68,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The verdict of every trial; `trial` None: nothing passed."""
+    """The verdict of every trial; `trial` None: nothing passed, `nearest` came closest."""
 
     trial: Trial | None
+    nearest: Verdict | None
     verdicts: tuple[Verdict, ...]
     certificate: tuple[CertificateEntry, ...]
     controls: tuple[Control, ...]
@@ -87,6 +89,7 @@ def choose(trials: Sequence[Trial], space: SearchSpace, limits: Limits) -> Choic
     verdicts = tuple(_rank(verdict, chosen) for verdict in timed)
     return Choice(
         trial=chosen,
+        nearest=None if chosen else min(verdicts, key=_miss, default=None),
         verdicts=verdicts,
         certificate=() if chosen is None else _certificate(chosen, verdicts, space),
         controls=tuple(_control(verdict) for verdict in verdicts if verdict.trial is not chosen),
@@ -166,7 +169,7 @@ def _entry(cp: int, *, verdicts: Sequence[Verdict], space: SearchSpace) -> Certi
     legal = len(space.with_cp(cp))
     if legal == 0:
         illegal = space.illegal_cps.get(cp)
-        reason = f"no legal layout: {illegal}" if illegal else "not ruled out: not among the axes"
+        reason = f"no legal layout: {illegal}" if illegal else _never_tried(cp, space)
         return CertificateEntry(cp=cp, reason=reason, evidence=Evidence.PROVEN if illegal else None)
     judged = [verdict for verdict in verdicts if verdict.trial.candidate.layout.cp == cp]
     if len(judged) < legal:
@@ -179,7 +182,15 @@ def _entry(cp: int, *, verdicts: Sequence[Verdict], space: SearchSpace) -> Certi
         return CertificateEntry(cp=cp, reason=reason, evidence=None)
     near = min(judged, key=_miss)
     reason = f"all {legal} layouts tried: {tally}; nearest, {_name(near)}: {near.reason}"
+    if more := space.untriable.get(cp):
+        reason += f" ({more} more that these trials cannot run are not judged)"
     return CertificateEntry(cp=cp, reason=reason, evidence=Evidence.MEASURED)
+
+
+def _never_tried(cp: int, space: SearchSpace) -> str:
+    if more := space.untriable.get(cp):
+        return f"not ruled out: these trials cannot run its {more} layouts"
+    return "not ruled out: not among the axes"
 
 
 def _is_conclusive(verdict: Verdict) -> bool:
@@ -191,10 +202,11 @@ def _name(verdict: Verdict) -> str:
 
 
 def _miss(verdict: Verdict) -> tuple[float, float]:
-    """Nearer rulings first, then the smaller shortage."""
-    outcome = verdict.trial.outcome
-    shortage = outcome.shortage if isinstance(outcome, Failure) else None
-    return -_NEARNESS.index(verdict.ruling), shortage.short_bytes if shortage else 0
+    """Nearer rulings first; of failures the smaller shortage, then those without one."""
+    if verdict.ruling is not Ruling.FAILED:
+        return -_NEARNESS.index(verdict.ruling), 0
+    shortage = verdict.trial.shortage
+    return 0, shortage.short_bytes if shortage else inf
 
 
 def _control(verdict: Verdict) -> Control:

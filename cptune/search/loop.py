@@ -52,6 +52,8 @@ class SearchLoop:
         self._space, self._limits, self._budget = space, limits, budget
         self._stamp, self._seams = stamp, seams
         self._trials = list(seams.ledger.read())
+        for name in seams.ledger.quarantined:
+            seams.observer.note(f"quarantined {name}")
         seams.sampler.restore(self._finished())
 
     @property

@@ -7,9 +7,14 @@ from dataclasses import dataclass, replace
 from cptune.domain.candidate import Candidate
 from cptune.domain.rules import Setting, why_unsupported
 from cptune.domain.study import SweepSpec
+from cptune.domain.units import bytes_text
 from cptune.errors import SpecError
+from cptune.search.sampler import check_storage
 from cptune.search.space import SearchSpace, build_space, choose_baseline, explicit
 from topology.nouns import Topology
+
+SQLITE = "sqlite"  # `[storage] study` for a file in the run directory
+_IDLE_RANK_BYTES = 320 << 20  # resident size of a warm actor with torch imported, measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +33,8 @@ def prepare(spec: SweepSpec, topology: Topology | None) -> Prepared:
         SpecError: with every problem found.
     """
     resolved = resolve(spec, topology)
+    if resolved.storage.study != SQLITE:
+        check_storage(resolved.storage.study)
     setting = _setting(resolved)
     if unsupported := why_unsupported(setting):
         raise SpecError("\n".join(violation.message for violation in unsupported))
@@ -47,6 +54,7 @@ def resolve(spec: SweepSpec, topology: Topology | None) -> SweepSpec:
     if topology is not None:
         refuse_gpus(spec, topology)
         world = world or sum(node.cpus or 1 for node in topology.nodes)
+        _refuse_crowding(world, topology)
     assert world is not None, "without a world size the topology is known"
     axes = explicit(spec.axes, world_size=world, global_batch_seqs=spec.workload.global_batch_seqs)
     return replace(spec, cluster=replace(spec.cluster, world_size=world), axes=axes)
@@ -63,6 +71,20 @@ def refuse_gpus(spec: SweepSpec, topology: Topology) -> None:
         raise SpecError(
             f"cluster | {gpus} GPUs found, but trials run on CPU processes only",
             hint='set cluster.gpu = "cpu" to try the layouts on CPU processes',
+        )
+
+
+def _refuse_crowding(world_size: int, topology: Topology) -> None:
+    """Refuse more CPU ranks than the memory of the nodes can hold even before they train."""
+    sizes = [node.memory_bytes for node in topology.nodes if node.memory_bytes is not None]
+    if len(sizes) < len(topology.nodes):
+        return
+    most = sum(size // _IDLE_RANK_BYTES for size in sizes)
+    if world_size > most:
+        raise SpecError(
+            f"cluster.world_size | {world_size} CPU ranks, an idle one takes "
+            f"{bytes_text(_IDLE_RANK_BYTES)} and there are {bytes_text(sum(sizes))}; "
+            f"nearest legal: {most}"
         )
 
 

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
-from cptune.domain.candidate import Candidate, ShardingKind, Strategy
+from cptune.domain.candidate import (
+    Candidate,
+    DataParallelKind,
+    LossKind,
+    Recompute,
+    ShardingKind,
+    Strategy,
+)
 from cptune.domain.layout import ParallelLayout
 from cptune.domain.rules import Setting, Violation, describe, why_infeasible
 from cptune.domain.study import Axes, Baseline
@@ -23,7 +30,8 @@ class SearchSpace:
     candidates: tuple[Candidate, ...]
     excluded: Mapping[str, int]
     reasons: tuple[str, ...]  # one message for each excluded candidate
-    illegal_cps: Mapping[int, str]  # degrees of which no layout is legal, with one reason
+    illegal_cps: Mapping[int, str]  # degrees that no backend could run, with the nearest reason
+    untriable: Mapping[int, int]  # by degree: layouts that only the backend's limits exclude
 
     @property
     def cps(self) -> list[int]:
@@ -36,7 +44,10 @@ class SearchSpace:
 
 
 def explicit(axes: Axes, *, world_size: int, global_batch_seqs: int) -> Axes:
-    """The axes with every empty list filled: divisors of the world, powers of two in the batch."""
+    """The axes with every empty list filled.
+
+    Sizes are divisors of the world, micro-batches powers of two in the batch, the rest all words.
+    """
     fill = tuple(divisors(world_size))
     batches = tuple(size for size in divisors(global_batch_seqs) if size & (size - 1) == 0)
     return replace(
@@ -44,7 +55,13 @@ def explicit(axes: Axes, *, world_size: int, global_batch_seqs: int) -> Axes:
         tp=axes.tp or fill,
         cp=axes.cp or fill,
         pp=axes.pp or fill,
+        vpp=axes.vpp or (1,),
         micro_batch=axes.micro_batch or batches,
+        sharding=axes.sharding or tuple(ShardingKind),
+        strategy=axes.strategy or tuple(Strategy),
+        recompute=axes.recompute or tuple(Recompute),
+        loss=axes.loss or tuple(LossKind),
+        data_parallel=axes.data_parallel or tuple(DataParallelKind),
     )
 
 
@@ -70,18 +87,43 @@ def build_space(axes: Axes, setting: Setting) -> SearchSpace:
     if not legal:
         raise _nothing_legal(setting, counts, reasons)
     ordered = sorted(legal.values(), key=_enumeration_order)
-    legal_cps = {candidate.layout.cp for candidate in ordered}
     return SearchSpace(
         world_size=setting.world_size,
         candidates=tuple(ordered),
         excluded=counts,
         reasons=reasons,
-        illegal_cps={
-            candidate.layout.cp: describe(candidate, violations)
+        illegal_cps=_illegal_cps(setting, legal={one.layout.cp for one in ordered}),
+        untriable=Counter(
+            candidate.layout.cp
             for candidate, violations in excluded.values()
-            if candidate.layout.cp not in legal_cps
-        },
+            if not any(violation.intrinsic for violation in violations)
+        ),
     )
+
+
+def _illegal_cps(setting: Setting, *, legal: set[int]) -> dict[int, str]:
+    """Degrees whose every layout breaks a rule of its own, with the one that breaks fewest.
+
+    Over all divisors of the world, whatever the axes of this search: nothing else is a proof.
+    """
+    fill = divisors(setting.world_size)
+    found: dict[int, str] = {}
+    for cp in (cp for cp in fill if cp not in legal):
+        nearest: list[tuple[int, str]] = []
+        for tp, pp in product(fill, fill):
+            if setting.world_size % (tp * cp * pp):
+                continue
+            dp = setting.world_size // (tp * cp * pp)
+            layout = ParallelLayout(tp=tp, cp=cp, pp=pp, dp=dp)
+            candidate = Candidate(
+                layout=layout, sharding=ShardingKind.CONTIGUOUS, stages=max(0, layout.ring - 1)
+            )
+            own = [one for one in why_infeasible(candidate, setting) if one.intrinsic]
+            nearest.append((len(own), describe(candidate, own)))
+        broken, reason = min(nearest)
+        if broken:
+            found[cp] = reason
+    return found
 
 
 def choose_baseline(space: SearchSpace, baseline: Baseline, setting: Setting) -> Candidate:
@@ -139,7 +181,7 @@ def _stages(strategy: Strategy, ring: int, asked: Iterable[int]) -> list[int]:
         return [0]
     if strategy is not Strategy.RING:
         return [1]
-    return [stages for stages in asked if stages < ring] or [ring - 1]
+    return list(asked) or [ring - 1]
 
 
 def _enumeration_order(candidate: Candidate) -> tuple[object, ...]:

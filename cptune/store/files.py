@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from cptune.errors import LedgerError
@@ -28,7 +29,8 @@ def write_durably(path: Path, data: bytes) -> None:
         temporary.replace(path)
         sync_directory(path.parent)
     except OSError as exc:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise LedgerError(f"cannot write {path}: {exc.strerror or exc}") from exc
 
 

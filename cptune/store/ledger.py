@@ -44,12 +44,16 @@ class ParquetLedger:
     def __init__(self, directory: Path, *, writable: bool) -> None:
         self._directory = directory
         self._writable = writable
-        #: What could not be read: "table/file: why".
-        self.quarantined: list[str] = []
+        self._quarantined: list[str] = []
         if writable:
             for table in _TABLES:
                 self._make(table)
                 remove_temporaries(directory / table)
+
+    @property
+    def quarantined(self) -> list[str]:
+        """What the last read could not read, as "table/file: why"."""
+        return self._quarantined
 
     def append(self, trial: Trial) -> None:
         """Keep a trial; it is finished once its trials file has its name.
@@ -66,7 +70,7 @@ class ParquetLedger:
 
     def read(self) -> list[Trial]:
         """All trials that can be read, by number and attempt."""
-        self.quarantined = []
+        self._quarantined = []
         found: list[Trial] = []
         for path in sorted((self._directory / "trials").glob("*.parquet")):
             rows = self._rows("trials", path.name, schema.TRIALS)
@@ -76,26 +80,29 @@ class ParquetLedger:
                 table: self._rows(table, path.name, columns) or []
                 for table, (columns, _) in _SATELLITES.items()
             }
-            found.append(
-                trial_from_rows(
-                    rows[0],
-                    ranks=satellites["ranks"],
-                    edges=satellites["edges"],
-                    steps=satellites["steps"],
-                )
-            )
+            if not satellites["ranks"]:
+                self._quarantine("trials", path.name, why="its ranks are lost: where it ran")
+                continue
+            try:
+                (row,) = rows
+                found.append(trial_from_rows(row, **satellites))
+            except (KeyError, TypeError, ValueError) as exc:
+                self._quarantine("trials", path.name, why=f"holds no trial: {exc}")
         return sorted(found, key=lambda trial: (trial.number, trial.attempt))
 
     def _rows(self, table: str, name: str, columns: pa.Schema) -> list[Row] | None:
-        path = self._directory / table / name
         try:
-            return decode(path, columns)
+            return decode(self._directory / table / name, columns)
         except LedgerError as exc:
-            self.quarantined.append(f"{table}/{name}: {exc}")
-            if self._writable and path.exists():
-                self._make("quarantine")
-                path.rename(self._directory / "quarantine" / f"{table}-{name}")
+            self._quarantine(table, name, why=str(exc))
             return None
+
+    def _quarantine(self, table: str, name: str, *, why: str) -> None:
+        self._quarantined.append(f"{table}/{name}: {why}")
+        path = self._directory / table / name
+        if self._writable and path.exists():
+            self._make("quarantine")
+            path.rename(self._directory / "quarantine" / f"{table}-{name}")
 
     def _make(self, name: str) -> None:
         try:

@@ -10,7 +10,7 @@ _VERSION_KEY = b"cptune.schema_version"
 _TABLE_KEY = b"cptune.table"
 
 _UNITS = (
-    ("_bytes_per_s", "bytes/s"),
+    ("bytes_per_s", "bytes/s"),
     ("tokens_per_s", "tokens/s"),
     ("tokens_per_s_per_gpu", "tokens/s"),
     ("_bytes", "bytes"),
@@ -153,6 +153,18 @@ RECIPES = _schema(
         "peak_allocated_bytes": _WHOLE,
         "exposed_share": _REAL,
         "recipe_json": _WORD,
+    },
+)
+
+BALANCE = _schema(
+    "balance",
+    {
+        **dict.fromkeys(("dp", "cp"), _WHOLE),
+        "packing": _WORD,
+        **dict.fromkeys(
+            ("cv", "variance", "variance_ratio_to_cp1", "max_over_min", "slowest_over_mean"), _REAL
+        ),
+        "source": _WORD,
     },
 )
 

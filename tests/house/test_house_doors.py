@@ -19,7 +19,7 @@ DOORS = {
     "pydantic": ("cptune.spec",),
     "pynvml": ("topology.nvml",),
     "ray": ("cptune.cluster",),
-    "rich": ("cptune.cli", "cptune.report"),
+    "rich": ("cptune.printing", "cptune.report"),
     "sqlalchemy": ("cptune.search.sampler",),  # optuna's storage raises its errors
     "tomli_w": ("cptune.spec",),
     "torch": ("cptune.attention", "cptune.balance", "cptune.bench", "cptune.proof"),

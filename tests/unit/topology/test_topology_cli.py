@@ -57,7 +57,7 @@ def test_an_unwritable_out_exits_2_with_path_and_reason(tmp_path, capsys):
     assert err == f"error: cannot write {path}: No such file or directory\n"
 
 
-@pytest.mark.parametrize("argv", [["--format", "xml"], ["extra"], ["--form", "json"]])
+@pytest.mark.parametrize("argv", [["--format", "xml"], ["--extra"], ["--form", "json"]])
 def test_bad_usage_exits_2(argv, capsys):
     with pytest.raises(SystemExit) as caught:
         main(argv)
@@ -120,3 +120,69 @@ def test_rendered_json_reads_back_equal():
     topology = Topology(source="nvml", nodes=())
 
     assert Topology.from_json(json.loads(render_json(topology))) == topology
+
+
+MATRIX = "     GPU0 GPU1 NUMA Affinity\nGPU0 X NV4 0\nGPU1 NV4 X 1\n"
+
+
+def test_files_are_read_instead_of_this_machine(tmp_path, capsys):
+    path = tmp_path / "pasted.txt"
+    path.write_text(MATRIX)
+
+    assert main([str(path), "--format", "json"]) == 0
+
+    out, err = capsys.readouterr()
+    topology = Topology.from_json(json.loads(out))
+    assert topology.source == "nvidia-smi"
+    assert topology.nodes[0].gpu_links[0].lanes == 4
+    assert err == ""
+
+
+def test_standard_input_is_a_file_called_dash():
+    done = subprocess.run(
+        [sys.executable, "-m", "topology", "-", "--format", "tree"],
+        cwd=ROOT,
+        input=MATRIX,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0
+    assert "NVLINK x4 to GPU 1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "No such file or directory"),
+        (b"a\0b", "NUL byte"),
+        (b"hello\n", "wanted one of nvidia-smi topo -m"),
+        (MATRIX.replace("NV4 0", "NV4. 0").encode(), "line 2, row GPU0, column GPU1"),
+    ],
+)
+def test_a_file_that_cannot_be_read_exits_2_and_names_the_place(content, told, tmp_path, capsys):
+    path = tmp_path / "pasted.txt"
+    if content is not None:
+        path.write_bytes(content)
+
+    assert main([str(path)]) == 2
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert str(path) in err
+    assert told in err
+
+
+def test_a_folder_is_no_file(tmp_path, capsys):
+    assert main([str(tmp_path)]) == 2
+
+    assert "Is a directory" in capsys.readouterr().err
+
+
+def test_rings_as_first_word_is_a_command_of_its_own(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["rings", "--no-such-option"])
+
+    assert caught.value.code == 2
+    assert "usage:" in capsys.readouterr().err

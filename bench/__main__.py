@@ -1,0 +1,41 @@
+"""`python -m bench [NAME...]`: run benchmarks, print and keep their tables, check their claims."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+from bench import attention, balance, monitor, predict
+from bench.record import write_page
+
+BENCHMARKS = {
+    "attention": attention.run,
+    "balance": balance.run,
+    "monitor": monitor.run,
+    "predict": predict.run,
+}
+
+
+def main(names: Sequence[str]) -> int:
+    """Run the named benchmarks, all without names; 1 when a claim is broken, 2 on a wrong name."""
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(
+            f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}", file=sys.stderr
+        )
+        return 2
+    broken = []
+    for name in names or BENCHMARKS:
+        start = time.monotonic()
+        report = BENCHMARKS[name]()
+        page = write_page(name, report)
+        print(f"== {name}, {time.monotonic() - start:.0f} s, kept in {page}\n\n{report}\n")
+        broken += [claim for claim in report.claims if not claim.holds]
+    for claim in broken:
+        print(claim, file=sys.stderr)
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,266 @@
+"""How far the prediction lies from published measurements, with one fixed set of constants."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+from bench.peer import has_peer, peer_ratios
+from bench.published import MEASUREMENTS, Published, read_steps, read_table
+from bench.record import Claim, Report, Table, at_most
+from cptune.domain.workload import Precision
+from cptune.planning.plan import plan
+from cptune.predict.facts import read_constants, read_curve
+from cptune.predict.prediction import Predictor
+from cptune.spec import parse
+
+_LARGE = """
+[model]
+preset = "llama3-405b"
+[workload]
+seq_len = 131072
+global_batch_seqs = 2048
+[cluster]
+world_size = 16384
+gpu = "H100-SXM-80GB"
+[axes]
+strategy = ["ring", "all_gather", "ulysses", "hybrid"]
+recompute = ["none", "selective", "full"]
+loss = ["full", "chunked"]
+data_parallel = ["zero1", "fsdp"]
+"""
+_SMALL = _LARGE.replace("llama3-405b", "llama3-8b").replace("16384", "64").replace("2048", "64")
+_GENERATIONS = {"H": "hopper", "A": "ampere", "B": "blackwell"}
+
+
+def run() -> Report:
+    """Every figure that the prediction is held to; without the tables, only its speed."""
+    tables, claims = _speed()
+    notes = [
+        f"constants {read_constants().version}, the same for every row",
+        "error: predicted over measured - 1, without sign; bias: median of predicted / measured",
+        "a row without a published recompute takes the lightest that can be held",
+    ]
+    if not MEASUREMENTS.is_dir():
+        notes.append("no published measurements beside this checkout: accuracy is not scored")
+        return Report(notes=notes, tables=tables, claims=claims)
+    rows = read_steps(Precision.BF16)
+    for more_tables, more_claims in (_steps(rows), _ranks(rows), _memory(rows), _attention()):
+        tables += more_tables
+        claims += more_claims
+    tables += _eight_bit()
+    if has_peer():
+        tables.append(_peer([one for one in rows if one.candidate.layout.pp == 1]))
+    else:
+        notes.append("llm-analysis is not installed: no peer beside the same rows")
+    return Report(notes=notes, tables=tables, claims=claims)
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    """Rank correlation; ties share their mean rank."""
+    x, y = _mean_ranks(a), _mean_ranks(b)
+    mean = (len(a) + 1) / 2
+    top = sum((p - mean) * (q - mean) for p, q in zip(x, y, strict=True))
+    spread = sum((p - mean) ** 2 for p in x) * sum((q - mean) ** 2 for q in y)
+    return top / spread**0.5 if spread else 1.0
+
+
+def _mean_ranks(values: Sequence[float]) -> list[float]:
+    order = sorted(values)
+    return [(2 * order.index(one) + order.count(one) + 1) / 2 for one in values]
+
+
+def _ratio(one: Published) -> float:
+    return Predictor(one.case).predict(one.candidate).time.step_s / one.step_s
+
+
+def _errors(ratios: Iterable[float]) -> tuple[float, float]:
+    errors = sorted(abs(ratio - 1) for ratio in ratios)
+    return median(errors), errors[int(0.9 * (len(errors) - 1))]
+
+
+def _group(one: Published) -> str:
+    if one.source != "hf-playbook":
+        return one.source
+    if one.world_size == 8:
+        return "hf-playbook, one node"
+    return "hf-playbook, PP=1" if one.candidate.layout.pp == 1 else "hf-playbook, rest (by rank)"
+
+
+def _by(rows: Iterable[Published], key: Callable[[Published], str]) -> dict[str, list[Published]]:
+    groups: dict[str, list[Published]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return groups
+
+
+def _error_row(name: str, ratios: Sequence[float]) -> list[str]:
+    middle, tail = _errors(ratios)
+    return [name, str(len(ratios)), f"{middle:.1%}", f"{tail:.1%}", f"{median(ratios):.3f}"]
+
+
+def _steps(rows: Sequence[Published]) -> tuple[list[Table], list[Claim]]:
+    groups = {name: [_ratio(one) for one in found] for name, found in _by(rows, _group).items()}
+    groups["trust A: dgxc and mosaic"] = groups["dgxc"] + groups["mosaic"]
+    claims = list[Claim]()
+    for name in ("trust A: dgxc and mosaic", "hf-playbook, one node", "hf-playbook, PP=1"):
+        middle, tail = _errors(groups[name])
+        claims += [
+            at_most(f"step time, {name}, median error", middle, 0.12),
+            at_most(f"step time, {name}, 90th percentile", tail, 0.30),
+        ]
+    table = Table(
+        title="Step time, dense, bf16",
+        columns=("rows", "n", "median error", "90th percentile", "bias"),
+        rows=[_error_row(name, ratios) for name, ratios in groups.items()],
+    )
+    return [table], claims
+
+
+def _rank_group(one: Published) -> str:
+    group = _group(one)
+    tokens = one.case.workload.tokens_per_step // one.world_size
+    batch = f", {tokens} tokens a GPU" if one.source == "hf-playbook" else ""
+    return f"{group}: {one.model} on {one.world_size} GPUs{batch}"
+
+
+def _ranked_rate(one: Published) -> float:
+    """Throughput as `cptune plan` ranks it: what leaves no margin of memory comes last.
+
+    Only where peaks are published: elsewhere every row is known to have fitted.
+    """
+    predictor = Predictor(one.case)
+    said = predictor.predict(one.candidate)
+    tight = one.peak_bytes is not None and predictor.is_tight(said.memory)
+    return said.tokens_per_s_per_gpu * (1e-6 if tight else 1.0)
+
+
+def _ranks(rows: Sequence[Published]) -> tuple[list[Table], list[Claim]]:
+    """Inside a workload: one model on one number of GPUs, of one kind of row."""
+    lines, found = list[list[str]](), dict[str, list[float]]()
+    for name, group in sorted(_by(rows, _rank_group).items()):
+        if len(group) < 5 or (group[0].source == "dgxc"):
+            continue
+        real = [one.case.workload.tokens_per_step / one.step_s for one in group]
+        said = [_ranked_rate(one) for one in group]
+        found.setdefault(_group(group[0]), []).append(spearman(said, real))
+        best = real[max(range(len(said)), key=lambda index: said[index])]
+        regret = "-" if group[0].source == "mosaic" else f"{max(real) / best - 1:.1%}"
+        lines.append([name, str(len(group)), f"{spearman(said, real):.3f}", regret])
+    lines += [
+        [f"median of {name}", str(len(values)), f"{median(values):.3f}", "-"]
+        for name, values in found.items()
+    ]
+    table = Table(
+        title="Rank correlation of throughput inside a workload (dgxc has one layout in each)",
+        columns=("workload", "n", "Spearman", "regret of the first pick"),
+        rows=lines,
+    )
+    return [table], [
+        Claim(
+            what=f"Spearman inside a workload, {name}, median",
+            seen=median(values),
+            wanted="at least 0.85",
+            holds=median(values) >= 0.85,
+        )
+        for name, values in found.items()
+        if "rest" not in name
+    ]
+
+
+def _memory(rows: Sequence[Published]) -> tuple[list[Table], list[Claim]]:
+    ratios: dict[str, list[float]] = defaultdict(list)
+    pruned = false_fits = low = high = 0
+    for one in rows:
+        if one.peak_bytes is None:
+            continue
+        predictor = Predictor(one.case)
+        band = predictor.memory(one.candidate)
+        ratios[f"{one.source} {one.model}"].append(band.likely_bytes / one.peak_bytes)
+        fits, capacity = predictor.fits(band), one.case.machine.capacity_bytes
+        pruned += fits == "no"
+        false_fits += fits == "yes" and one.peak_bytes > capacity
+        low += one.peak_bytes < band.low_bytes
+        high += one.peak_bytes > band.high_bytes
+    every = [ratio for group in ratios.values() for ratio in group]
+    table = Table(
+        title=f"Peak memory; {low} of {len(every)} rows lie below the band, {high} above",
+        columns=("rows", "n", "median error", "90th percentile", "bias"),
+        rows=[_error_row(name, group) for name, group in {**ratios, "all": every}.items()],
+    )
+    claims = [
+        at_most("peak memory, median error", _errors(every)[0], 0.10),
+        at_most("published fits that are pruned", pruned, 0),
+        at_most("peaks above the card that are called fits", false_fits, 0),
+    ]
+    return [table], claims
+
+
+def _attention() -> tuple[list[Table], list[Claim]]:
+    groups: dict[str, list[float]] = defaultdict(list)
+    for row in read_table("attention.csv"):
+        plain = row["source_tag"] in ("fa3-fig", "magi-kernel") and "varlen" not in row["note"]
+        kernel = {"FA2": "fa2", "FA3": "fa3", "cuDNN": "cudnn", "SDPA": "sdpa"}.get(row["kernel"])
+        if not (plain and kernel and row["tflops_per_gpu"] and row["gpu"].startswith("H")):
+            continue
+        curve = read_curve(_GENERATIONS[row["gpu"][0]], kernel, int(row["head_dim"]))
+        causal, length = row["causal"] == "1", int(row["seq_len"])
+        rate = curve.forward_flop_per_s if row["pass"] == "fwd" else curve.backward_flop_per_s
+        said = rate(length, causal=causal) / 1e12
+        groups[f"{row['kernel']} {row['pass']}"].append(said / float(row["tflops_per_gpu"]))
+    every = [ratio for group in groups.values() for ratio in group]
+    table = Table(
+        title="Attention kernels on H100 by length, 512 to 32768 tokens",
+        columns=("kernel", "n", "median error", "90th percentile", "bias"),
+        rows=[_error_row(name, group) for name, group in {**groups, "all": every}.items()],
+    )
+    return [table], [at_most("attention rate, median error", _errors(every)[0], 0.08)]
+
+
+def _eight_bit() -> list[Table]:
+    groups = _by(read_steps(Precision.FP8), lambda one: one.source)
+    return [
+        Table(
+            title="Step time, dense, fp8 (apart: no claim)",
+            columns=("rows", "n", "median error", "90th percentile", "bias"),
+            rows=[
+                _error_row(name, [_ratio(one) for one in found]) for name, found in groups.items()
+            ],
+        )
+    ]
+
+
+def _peer(rows: Sequence[Published]) -> Table:
+    lines = list[list[str]]()
+    found = peer_ratios(rows)
+    for name in sorted({source for source, _, _ in found}):
+        theirs = [peer for source, peer, _ in found if source == name]
+        ours = [own for source, _, own in found if source == name]
+        lines.append([*_error_row(name, theirs)[:4], *_error_row(name, ours)[2:4]])
+    return Table(
+        title="Step time of the rows without CP and PP, llm-analysis and ours",
+        columns=("rows", "n", "theirs: median", "their 90th", "ours: median", "our 90th"),
+        rows=lines,
+    )
+
+
+def _speed() -> tuple[list[Table], list[Claim]]:
+    lines, claims = list[list[str]](), list[Claim]()
+    for name, text, bound in (("64 GPUs", _SMALL, 1.0), ("16,384 GPUs", _LARGE, 5.0)):
+        spec = parse(text, source="bench", default_name="bench")
+        start = time.process_time()
+        answer = plan(spec)
+        seconds = time.process_time() - start
+        claims.append(at_most(f"plan for {name}, CPU seconds", seconds, bound))
+        lines.append([name, str(answer["counts"]["legal"]), f"{seconds:.2f}"])
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    claims.append(at_most("peak memory of this process, MB", peak_mb, 500))
+    table = Table(
+        title="Speed of a plan, every strategy, recompute and loss",
+        columns=("world", "layouts kept", "CPU s"),
+        rows=lines,
+    )
+    return [table], claims

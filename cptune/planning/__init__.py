@@ -1,0 +1,1 @@
+"""The commands that need no hardware: what a spec allows, what it would cost, and why not."""

@@ -1,0 +1,132 @@
+"""From `[cluster]` of a spec, or a recorded inventory, to the machine that is predicted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cptune.domain.study import ClusterSpec, SweepSpec
+from cptune.errors import SpecError
+from cptune.predict.case import Case, Machine
+from cptune.predict.facts import GpuFacts, gpu_of_driver, read_gpu
+from topology.errors import TopologyError
+from topology.nouns import LinkKind, Node, Topology
+
+_NODE_SIZE = 8
+_NETWORK_BYTES_PER_S = 50e9  # 400 Gb/s a GPU, the usual fabric of 8-GPU nodes
+#: What a copy between GPUs reaches without NVLink: PCIe 4 x16, one way.
+_PCIE_BYTES_PER_S = 25e9
+
+
+def build_case(spec: SweepSpec) -> Case:
+    """Everything that a prediction needs of a spec.
+
+    Raises:
+        SpecError: when the GPU is not known or the number of ranks is not given.
+    """
+    return Case(model=spec.model, workload=spec.workload, machine=build_machine(spec.cluster))
+
+
+def build_machine(cluster: ClusterSpec) -> Machine:
+    """The machine of a cluster, from its inventory where there is one.
+
+    Raises:
+        SpecError: when the GPU is not known or the number of ranks is not given.
+    """
+    found = None if cluster.topology is None else read_topology(Path(cluster.topology))
+    gpu = read_gpu(_gpu_name(cluster, found))
+    world = cluster.world_size or _gpus(found)
+    if not world:
+        raise SpecError(
+            "cluster.world_size | missing, wanted the number of ranks to plan for",
+            hint="set cluster.world_size, or cluster.topology to an inventory that lists the GPUs",
+        )
+    node_size = cluster.gpus_per_node or _smallest_node(found) or _NODE_SIZE
+    island, link = _island(gpu, node_size, found)
+    network = cluster.network_bytes_per_s or _network(found) or _NETWORK_BYTES_PER_S
+    return Machine(
+        gpu=gpu,
+        world_size=world,
+        node_size=node_size,
+        island_size=island,
+        island_bytes_per_s=link,
+        network_bytes_per_s=network,
+        capacity_bytes=cluster.device_memory_bytes or gpu.memory_bytes,
+        memory_margin=cluster.memory_margin,
+    )
+
+
+def read_topology(path: Path) -> Topology:
+    """A recorded inventory.
+
+    Raises:
+        SpecError: when the file cannot be read or is no inventory.
+    """
+    try:
+        return Topology.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TopologyError) as exc:
+        raise SpecError(
+            f"cluster.topology | cannot read {path}: {exc}",
+            hint="wanted what `cptune topology --format json` prints",
+        ) from exc
+
+
+def _gpu_name(cluster: ClusterSpec, found: Topology | None) -> str | None:
+    if cluster.gpu is not None or found is None:
+        return cluster.gpu
+    names = {gpu.name for node in found.nodes for gpu in node.gpus if gpu.name}
+    known = {gpu_of_driver(name) or name for name in names}
+    if len(known) > 1:
+        raise SpecError(
+            f"cluster.gpu | the inventory has {', '.join(sorted(known))}",
+            hint="a plan is for one kind: set cluster.gpu",
+        )
+    return known.pop() if known else None
+
+
+def _gpus(found: Topology | None) -> int:
+    return 0 if found is None else sum(len(node.gpus) for node in found.nodes)
+
+
+def _with_gpus(found: Topology | None) -> list[Node]:
+    return [] if found is None else [node for node in found.nodes if node.gpus]
+
+
+def _smallest_node(found: Topology | None) -> int:
+    return min((len(node.gpus) for node in _with_gpus(found)), default=0)
+
+
+def _island(gpu: GpuFacts, node_size: int, found: Topology | None) -> tuple[int, float]:
+    """Size of the smallest island, and what each GPU sends inside it."""
+    nodes = _with_gpus(found)
+    if not nodes:
+        size = gpu.domain_size or node_size
+        if gpu.nvlink_bytes_per_s:
+            return size, gpu.nvlink_bytes_per_s
+        return node_size, _PCIE_BYTES_PER_S
+    size = min(len(island) for node in nodes for island in node.islands)
+    rates = [
+        link.bytes_per_s
+        for node in nodes
+        for link in node.gpu_links
+        if link.kind is LinkKind.NVLINK and link.bytes_per_s
+    ]
+    if size == 1:
+        return node_size, _PCIE_BYTES_PER_S
+    return size, min(rates, default=gpu.nvlink_bytes_per_s)
+
+
+def _network(found: Topology | None) -> float:
+    """NIC bytes per second and GPU, of the node that has least."""
+    shares = [
+        sum(nic.speed_bytes_per_s or 0.0 for nic in node.nics) / len(node.gpus)
+        for node in _with_gpus(found)
+    ]
+    return min(shares, default=0.0)
+
+
+def island_rule(case: Case) -> int | None:
+    """How many ranks of tp one island holds; None where nothing is known to be fast."""
+    machine = case.machine
+    fast = machine.island_bytes_per_s > _PCIE_BYTES_PER_S
+    return machine.island_size if fast else None

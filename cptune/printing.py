@@ -1,0 +1,109 @@
+"""How results reach people and scripts: tables or JSON on stdout, messages on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console, RenderableType
+
+from cptune.report import summary, tables
+
+if TYPE_CHECKING:
+    from cptune.sweep import Sweep
+
+_PIPE_WIDTH = 120  # columns, where no terminal says how wide it is
+
+
+def console() -> Console:
+    """Stdout, as wide as the terminal."""
+    out = Console(highlight=False)
+    if not out.is_terminal:
+        out.width = _PIPE_WIDTH
+    return out
+
+
+def print_answer(
+    answer: dict[str, object],
+    *,
+    as_json: bool,
+    view: Callable[[dict[str, object]], RenderableType],
+) -> None:
+    """An answer as JSON, or as what `view` makes of it."""
+    if as_json:
+        print_json(answer)
+    else:
+        console().print(view(answer), soft_wrap=True)
+
+
+def print_json(answer: dict[str, object]) -> None:
+    """JSON to stdout, alone."""
+    sys.stdout.write(json.dumps(answer, indent=2) + "\n")
+
+
+def sweep_json(done: Sweep) -> dict[str, object]:
+    """What `cptune sweep --format json` prints."""
+    return {
+        "run": str(done.directory),
+        "recipe": None if done.recipe is None else done.recipe.to_json(),
+        "trials": [
+            {
+                "number": verdict.trial.number,
+                "candidate_key": verdict.trial.candidate.key,
+                "outcome": verdict.trial.kind.value,
+                "verdict": verdict.word,
+                "reason": verdict.reason,
+            }
+            for verdict in done.choice.verdicts
+        ],
+        "legal": len(done.space.candidates),
+        "excluded": dict(done.space.excluded),
+    }
+
+
+def print_sweep(done: Sweep) -> None:
+    """The trials, why each of the others is not the recipe, the recipe and its certificate."""
+    out = console()
+    judged = [
+        summary.Judged(
+            trial=verdict.trial,
+            word=verdict.word,
+            reason=verdict.reason,
+            is_nearest=verdict is done.choice.nearest,
+        )
+        for verdict in sorted(done.choice.verdicts, key=lambda one: one.trial.number)
+    ]
+    out.print(tables.trials_table(judged))
+    sections = [("Why not", summary.control_lines(judged))]
+    if done.recipe is None:
+        sections += [("No recipe", summary.nothing_fits_lines(judged))]
+    else:
+        sections += [("Recipe", summary.recipe_lines(done.recipe))]
+        sections += [("Certificate", summary.certificate_lines(done.recipe))]
+    sections += [
+        (
+            "Next",
+            summary.next_lines(done.directory, has_recipe=done.recipe is not None, program=program),
+        )
+    ]
+    for title, lines in sections:
+        out.print(tables.section(title, lines), soft_wrap=True)
+
+
+def program(name: str) -> str:
+    """How to call a program of this environment: by name when PATH has it, else by its path."""
+    ours = Path(sys.executable).parent / name
+    found = shutil.which(name)
+    if found is not None and Path(found).resolve() == ours.resolve():
+        return name
+    return os.path.relpath(ours) if ours.is_relative_to(Path.cwd()) else str(ours)
+
+
+def say(message: str) -> None:
+    """A message for people, on stderr."""
+    sys.stderr.write(message + "\n")

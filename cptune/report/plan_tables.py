@@ -1,0 +1,151 @@
+"""Plans and explanations for people: lines and tables made of what the JSON says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from cptune.report.tables import section
+
+_GIB = 1 << 30
+_COLUMNS = (
+    ("#", "right"),
+    ("layout", "left"),
+    ("recompute, loss, dp", "left"),
+    ("GiB", "right"),
+    ("fits", "left"),
+    ("step s", "right"),
+    ("tokens/s/GPU", "right"),
+    ("MFU", "right"),
+    ("exposed", "right"),
+    ("bound by", "left"),
+)
+_TABLE_ROWS = 20
+
+
+def plan_view(answer: Mapping[str, Any]) -> Group:
+    """The ranking, what was excluded, and what is worth measuring."""
+    rows, counts = answer["rows"], answer["counts"]
+    legal = counts["legal"]
+    title = f"{legal} layouts may be tried; the best {min(len(rows), _TABLE_ROWS)} of them"
+    table = Table(title=title, title_justify="left", expand=False, box=SIMPLE_HEAD)
+    for name, justify in _COLUMNS:
+        right = justify == "right"
+        table.add_column(name, justify="right" if right else "left", no_wrap=name != "layout")
+    for number, row in enumerate(rows[:_TABLE_ROWS], start=1):
+        table.add_row(*(Text(cell) for cell in _cells(number, row)))
+    excluded = [f"{count} by {rule}" for rule, count in counts["excluded"].items()]
+    parts = [table] if rows else []
+    parts += [section("Excluded", excluded or ["nothing"])]
+    if rows:
+        parts += [section("Worth measuring", answer["measure"])]
+        parts += [section("Front of throughput and CP", answer["pareto"])]
+    else:
+        parts += [section("Nothing fits", nothing_fits_lines(answer))]
+    return Group(*parts)
+
+
+def nothing_fits_lines(answer: Mapping[str, Any]) -> list[str]:
+    """By how many GiB the closest layout is too large, and the two nearest changes."""
+    nothing = answer["nothing_fits"]
+    if nothing["closest"] is None:
+        return ["no layout is legal; the rules that exclude them are counted above"]
+    short, capacity = nothing["short_bytes"] / _GIB, nothing["capacity_bytes"] / _GIB
+    return [
+        f"the closest, {layout_text(nothing['closest'])}, is {short:.1f} GiB above the "
+        f"{capacity:.1f} GiB of a device even at its lowest",
+        *lighter_lines(answer["lighter"]),
+    ]
+
+
+def lighter_lines(changes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The nearest changes that need less memory."""
+    return [
+        f"{one['change']}: peak {one['peak_bytes'] / _GIB:.1f} GiB"
+        + (f", still {one['short_bytes'] / _GIB:.1f} GiB short" if one["short_bytes"] else "")
+        for one in changes
+    ]
+
+
+def explain_view(answer: Mapping[str, Any]) -> Group:
+    """One layout: why not, or what it costs."""
+    title = layout_text(answer["layout"])
+    if not answer["legal"]:
+        near = [layout_text(one) for one in answer["nearest_legal"]]
+        return Group(
+            section(f"{title} is not legal", answer["violations"]),
+            section("Nearest legal layouts", near or ["none of this world and batch"]),
+            section("Megatron", _megatron_lines(answer)),
+        )
+    parts = [section(title, _cost_lines(answer)), section("Megatron", _megatron_lines(answer))]
+    if answer.get("lighter"):
+        parts.insert(1, section("With less memory", lighter_lines(answer["lighter"])))
+    return Group(*parts)
+
+
+def layout_text(layout: Mapping[str, Any]) -> str:
+    """A layout in a few words."""
+    words = [f"{name}{layout[name]}" for name in ("tp", "cp", "pp", "dp")]
+    words += [f"{name}{layout[name]}" for name in ("vpp", "ulysses") if layout[name] > 1]
+    if layout["cp"] > 1:
+        words.append(f"{layout['sharding']} {layout['strategy']}/{layout['stages']}")
+    return " ".join([*words, f"mb{layout['micro_batch']}x{layout['accumulation']}"])
+
+
+def _cells(number: int, row: Mapping[str, Any]) -> list[str]:
+    layout, memory = row["layout"], row["memory"]
+    return [
+        str(number),
+        layout_text(layout),
+        f"{layout['recompute']}, {layout['loss']}, {layout['data_parallel']}",
+        f"{memory['peak_bytes'] / _GIB:.1f}",
+        memory["fits"],
+        f"{row['step_s']:.3g}",
+        f"{row['tokens_per_s_per_gpu']:.0f}",
+        f"{row['mfu']:.1%}",
+        f"{_exposed_s(row) / row['step_s']:.1%}",
+        row["bound_by"],
+    ]
+
+
+def _exposed_s(row: Mapping[str, Any]) -> float:
+    return sum(row["time"][name] for name in ("tp_exposed_s", "cp_exposed_s", "dp_exposed_s"))
+
+
+def _cost_lines(answer: Mapping[str, Any]) -> list[str]:
+    memory, time = answer["memory"], answer["time"]
+    parts = ("states", "activation", "logits", "comm", "workspace", "reserve")
+    held = ", ".join(f"{name} {memory[f'{name}_bytes'] / _GIB:.1f}" for name in parts)
+    low, likely, high = (
+        memory[name] / _GIB for name in ("peak_lo_bytes", "peak_bytes", "peak_hi_bytes")
+    )
+    lines = [
+        f"memory GiB: {low:.1f} to {high:.1f}, likely {likely:.1f} on rank "
+        f"{memory['worst_rank']} of stage {memory['worst_stage']}: {held}",
+        f"fits: {memory['fits']}"
+        + (
+            f", short by {answer['short_bytes'] / _GIB:.1f} GiB"
+            if answer.get("short_bytes")
+            else ""
+        ),
+        f"step {answer['step_s']:.4g} s, {answer['tokens_per_s_per_gpu']:.0f} tokens/s/GPU, "
+        f"MFU {answer['mfu']:.1%} (causal half, no recompute), bound by {answer['bound_by']}",
+        "seconds: " + ", ".join(f"{name.removesuffix('_s')} {time[name]:.3g}" for name in time),
+    ]
+    if "conventions" in answer:
+        named = answer["conventions"]
+        lines.append("MFU by convention: " + ", ".join(f"{k} {v:.1%}" for k, v in named.items()))
+    return [*lines, f"model {answer['model_version']}"]
+
+
+def _megatron_lines(answer: Mapping[str, Any]) -> list[str]:
+    said = answer["exports"]["megatron"]
+    below, above = said["nearest_seq_len"]
+    rule = f"the sequence must divide by {said['divisor']} (nearest: {below} and {above})"
+    word = "takes it" if said["legal"] else "refuses it"
+    return [f"{word}; {rule}", *said["reasons"]]

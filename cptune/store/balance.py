@@ -1,0 +1,84 @@
+"""Document lengths out of Parquet columns, and the rows of a balance study into Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cptune.balance.histogram import LONGEST
+from cptune.balance.lengths import NAMES, check_values, read_lengths
+from cptune.balance.spread import SpreadRow
+from cptune.balance.study import row_fields
+from cptune.balance.work import Tokens
+from cptune.errors import SpecError
+from cptune.store import schema
+from cptune.store.files import write_durably
+from cptune.store.ledger import encode
+
+_MAGIC = b"PAR1"
+_BLOCK_ROWS = 1 << 17
+
+
+def open_lengths(path: Path, column: str | None = None) -> Iterator[Tokens]:
+    """Blocks of document lengths from any file that cptune reads, Parquet or text.
+
+    Raises:
+        SpecError: when the file cannot be read or holds anything but lengths, with line and value.
+    """
+    try:
+        with path.open("rb") as handle:
+            parquet = handle.read(len(_MAGIC)) == _MAGIC
+    except OSError as exc:
+        raise SpecError(f"cannot read {path}: {exc.strerror}") from exc
+    if not parquet:
+        return read_lengths(path, column=column)
+    return _read_column(path, column=column)
+
+
+def write_balance(path: Path, rows: Sequence[SpreadRow]) -> None:
+    """Keep the rows of a study.
+
+    Raises:
+        LedgerError: when the file cannot be written.
+    """
+    write_durably(path, encode([row_fields(row) for row in rows], schema.BALANCE))
+
+
+def _read_column(path: Path, *, column: str | None) -> Iterator[Tokens]:
+    first = 1
+    try:
+        with pq.ParquetFile(path) as file:
+            name = _column_name(file.schema_arrow, path=path, column=column)
+            for batch in file.iter_batches(batch_size=_BLOCK_ROWS, columns=[name]):
+                yield _block(batch.column(0), path=path, first=first)
+                first += batch.num_rows
+    except (OSError, pa.ArrowException) as exc:
+        raise SpecError(f"cannot read {path}: {exc}") from exc
+    if first == 1:
+        raise SpecError(f"{path} is empty; wanted document lengths in tokens")
+
+
+def _column_name(columns: pa.Schema, *, path: Path, column: str | None) -> str:
+    names: list[str] = columns.names
+    found = [column] if column is not None else [name for name in NAMES if name in names]
+    if column is None and len(names) == 1:
+        found = names
+    if not found or found[0] not in names:
+        wanted = f"column {column!r}" if column else f"column {' or '.join(NAMES)}"
+        raise SpecError(
+            f"{path} has columns {', '.join(names)}; wanted {wanted}", hint="--column NAME"
+        )
+    return found[0]
+
+
+def _block(values: pa.Array, *, path: Path, first: int) -> Tokens:
+    """The lengths of one block; a list in a row is a packed row."""
+    if pa.types.is_integer(values.type) and values.null_count == 0:
+        found = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        if not len(found) or 1 <= found.min() <= found.max() <= LONGEST:
+            return np.asarray(found, dtype=np.int64)
+    return check_values(values.to_pylist(), path=path, first=first)

@@ -1,0 +1,22 @@
+"""The entrypoint for Ray: the command's flags, and an --out that survives."""
+
+import json
+
+from jobs.balance import main
+
+FLAGS = ["--world", "4", "--tokens-per-gpu", "256", "--cp", "1,2", "--no-measured"]
+
+
+def test_the_job_is_the_command(capsys, tmp_path):
+    out = tmp_path / "rows.parquet"
+    assert main([*FLAGS, "--format", "json", "--out", str(out)]) == 0
+    assert out.exists()
+    assert json.loads(capsys.readouterr().out)["rows"]
+
+
+def test_an_out_inside_the_uploaded_copy_is_refused(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for out in (["--out", "rows.parquet"], ["--out=rows.parquet"]):
+        assert main([*FLAGS, *out]) == 2
+    assert "is inside Ray's copy" in capsys.readouterr().err
+    assert not (tmp_path / "rows.parquet").exists()

@@ -1,0 +1,100 @@
+"""Guards that refuse a measurement which is not what was asked for."""
+
+import math
+
+import pytest
+from fakes import candidate, failed, measured, rank_report, trial_of
+
+from cptune.domain.guards import why_not_applied, why_unlike, why_unlike_batch
+from cptune.domain.layout import ParallelLayout
+from cptune.domain.outcome import OutcomeKind, measurement_from
+
+CP2 = ParallelLayout(cp=2)
+ANCHOR = trial_of(candidate(dp=4), measured(first_loss=5.0, first_grad_norm=2.0), number=7)
+
+
+def join(*reports):
+    return measurement_from(reports, tokens_per_step=1)
+
+
+def test_bytes_as_planned_are_applied():
+    seen = measured(ranks=2, planned_sent_bytes=512, sent_bytes=512)
+
+    assert why_not_applied(seen, CP2) is None
+
+
+def test_cp_that_moved_nothing_is_not_applied():
+    seen = join(
+        rank_report(0, planned_sent_bytes=512, sent_bytes=512),
+        rank_report(1, planned_sent_bytes=512, sent_bytes=0),
+    )
+
+    failure = why_not_applied(seen, CP2)
+
+    assert failure is not None
+    assert (failure.kind, failure.rank, failure.node) == (OutcomeKind.NOT_APPLIED, 1, "node0")
+    assert failure.message == "rank 1 sent 0 bytes per step over cp 2, its plan 512"
+
+
+@pytest.mark.parametrize(
+    ("loss", "norm"), [(5.0, 2.0), (5.0 * (1 + 0.9e-4), 2.0), (5.0, 2.0 * (1 - 0.9e-3))]
+)
+def test_a_first_step_like_the_anchors_passes(loss, norm):
+    assert why_unlike(measured(first_loss=loss, first_grad_norm=norm), ANCHOR) is None
+
+
+@pytest.mark.parametrize(
+    ("loss", "norm", "text"),
+    [
+        (5.0 * (1 + 1.1e-4), 2.0, "first loss is 5.00055, trial 7 (tp1 cp1 dp4) has 5"),
+        (5.0, 2.0 * (1 - 1.1e-3), "first gradient norm is 1.9978, trial 7 (tp1 cp1 dp4) has 2"),
+        (math.nan, 2.0, "first loss is nan"),
+        (5.0, math.nan, "first gradient norm nan"),
+        (math.inf, 2.0, "first loss is inf"),
+    ],
+)
+def test_a_first_step_unlike_the_anchors_is_a_wrong_result(loss, norm, text):
+    failure = why_unlike(measured(first_loss=loss, first_grad_norm=norm), ANCHOR)
+
+    assert failure is not None
+    assert failure.kind is OutcomeKind.WRONG_RESULT
+    assert text in failure.message
+
+
+def test_without_an_anchor_any_number_passes_but_no_nan():
+    unmeasured = trial_of(candidate(), failed())
+
+    for anchor in (None, unmeasured):
+        assert why_unlike(measured(first_loss=123.0), anchor) is None
+        assert why_unlike(measured(first_loss=math.nan), anchor) is not None
+
+
+def test_ranks_of_one_group_train_on_the_same_samples():
+    layout = ParallelLayout(tp=2, cp=2, dp=2)
+    reports = [rank_report(rank, sample_hash=f"dp{rank // 4}") for rank in range(8)]
+
+    assert why_unlike_batch(join(*reports), layout) is None
+
+
+@pytest.mark.parametrize(("stray", "axis", "group"), [(1, "tp", "[0, 1]"), (6, "tp", "[6, 7]")])
+def test_a_rank_with_other_samples_is_a_wrong_result(stray, axis, group):
+    layout = ParallelLayout(tp=2, cp=2, dp=2)
+    reports = [
+        rank_report(rank, sample_hash="stray" if rank == stray else f"dp{rank // 4}")
+        for rank in range(8)
+    ]
+
+    failure = why_unlike_batch(join(*reports), layout)
+
+    assert failure is not None
+    assert failure.kind is OutcomeKind.WRONG_RESULT
+    assert failure.message == f"ranks {group} of one {axis} group trained on different samples"
+
+
+def test_context_ranks_with_other_samples_are_found():
+    seen = join(rank_report(0, sample_hash="a"), rank_report(1, sample_hash="b"))
+
+    failure = why_unlike_batch(seen, CP2)
+
+    assert failure is not None
+    assert failure.message == "ranks [0, 1] of one cp group trained on different samples"

@@ -1,0 +1,155 @@
+"""The commands `plan` and `explain`: JSON on stdout alone, exit codes, words for people."""
+
+import json
+
+import pytest
+
+from cptune.cli import run
+from cptune.errors import SpecError
+from cptune.planning.machine import build_machine
+from cptune.spec import parse
+from topology.nouns import Gpu, Link, LinkKind, Nic, Node, Topology
+
+SPEC = """
+[model]
+preset = "llama3-8b"
+[workload]
+seq_len = 131072
+global_batch_seqs = 16
+[cluster]
+world_size = 64
+gpu = "H100-SXM-80GB"
+[axes]
+tp = [1, 2]
+cp = [4, 8]
+pp = [1]
+micro_batch = [1]
+recompute = ["full"]
+data_parallel = ["zero1"]
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    path = tmp_path / "long.toml"
+    path.write_text(SPEC)
+    return str(path)
+
+
+def call(capsys, *words):
+    code = run(list(words))
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_a_legal_layout_exits_0_with_json_alone(spec, capsys):
+    code, out, err = call(capsys, "explain", spec, "--tp", "1", "--cp", "8", "--format", "json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["legal"] is True
+
+
+def test_an_illegal_layout_prints_the_json_and_exits_1(spec, capsys):
+    code, out, _ = call(capsys, "explain", spec, "--tp", "3", "--format", "json")
+    assert code == 1
+    assert json.loads(out)["legal"] is False
+
+
+@pytest.mark.parametrize("words", [("--tp", "0"), ("--cp", "-1"), ("--cp", "two")])
+def test_a_value_below_one_or_no_number_exits_2(spec, capsys, words):
+    code, out, err = call(capsys, "explain", spec, *words)
+    assert (code, out) == (2, "")
+    assert "error:" in err
+
+
+def test_people_read_the_peak_the_step_and_what_binds(spec, capsys):
+    code, out, _ = call(capsys, "explain", spec, "--cp", "8", "--flops")
+    assert code == 0
+    for words in ("memory GiB", "on rank 0 of stage 0", "bound by compute", "Megatron", "hfu"):
+        assert words in out
+    code, out, _ = call(capsys, "explain", spec, "--tp", "3")
+    assert code == 1
+    for words in ("is not legal", "32 query heads", "Nearest legal layouts", "refuses it"):
+        assert words in out
+
+
+def test_a_plan_prints_a_ranking_and_what_to_measure(spec, capsys):
+    code, out, _ = call(capsys, "plan", spec)
+    assert code == 0
+    for words in ("layouts may be tried", "Worth measuring", "Excluded", "tp1 cp8"):
+        assert words in out
+    code, out, _ = call(capsys, "plan", spec, "--format", "json", "--top", "1")
+    answer = json.loads(out)
+    assert (code, len(answer["rows"])) == (0, 1)
+    assert set(answer["counts"]) == {"legal", "excluded"}
+
+
+def test_nothing_fits_exits_1_in_words(spec, tmp_path, capsys):
+    small = tmp_path / "small.toml"
+    small.write_text(SPEC.replace("[axes]", "device_memory_bytes = 1000000000\n[axes]"))
+    code, out, _ = call(capsys, "plan", str(small))
+    assert code == 1
+    assert "Nothing fits" in out
+    assert "GiB above the 0.9 GiB" in out
+    none = tmp_path / "none.toml"
+    none.write_text(SPEC.replace("world_size = 64", "world_size = 63"))
+    code, out, _ = call(capsys, "plan", str(none))
+    assert code == 1
+    assert "no layout is legal" in out
+
+
+def test_an_unknown_gpu_is_a_message_with_a_hint(spec, tmp_path, capsys):
+    odd = tmp_path / "odd.toml"
+    odd.write_text(SPEC.replace("H100-SXM-80GB", "H101"))
+    code, _, err = call(capsys, "plan", str(odd))
+    assert code == 2
+    assert "'H101' is not known" in err
+    assert "hint: add its peaks" in err
+
+
+def node(name, gpus, lanes, gpu="NVIDIA H100 80GB HBM3"):
+    links = [
+        Link(a=a, b=b, kind=LinkKind.NVLINK if lanes else LinkKind.SYS, bytes_per_s=lanes)
+        for a in range(gpus)
+        for b in range(a + 1, gpus)
+    ]
+    return Node(
+        name=name,
+        gpus=tuple(Gpu(index=i, name=gpu) for i in range(gpus)),
+        nics=tuple(Nic(name=f"mlx5_{i}", speed_bytes_per_s=25e9) for i in range(2)),
+        gpu_links=tuple(links),
+    )
+
+
+def machine_of(tmp_path, *nodes, extra=""):
+    inventory = tmp_path / "topology.json"
+    inventory.write_text(json.dumps(Topology(source="test", nodes=nodes).to_json()))
+    cluster = f'[cluster]\ntopology = "{inventory}"\n{extra}'
+    text = SPEC[: SPEC.index("[cluster]")] + cluster
+    return build_machine(parse(text, source="test", default_name="test").cluster)
+
+
+def test_an_inventory_gives_gpu_world_islands_and_links(tmp_path):
+    machine = machine_of(tmp_path, node("a", 4, 478e9), node("b", 4, 400e9))
+    assert (machine.gpu.name, machine.world_size, machine.node_size) == ("H100-SXM-80GB", 8, 4)
+    assert (machine.island_size, machine.island_bytes_per_s) == (4, 400e9)
+    assert machine.network_bytes_per_s == 2 * 25e9 / 4
+
+
+def test_gpus_without_nvlink_are_no_island(tmp_path):
+    machine = machine_of(tmp_path, node("a", 4, None), extra="world_size = 4\n")
+    assert machine.island_bytes_per_s == 25e9
+
+
+def test_two_kinds_of_gpu_are_refused_unless_one_is_chosen(tmp_path):
+    nodes = node("a", 2, 478e9), node("b", 2, 478e9, gpu="NVIDIA H200")
+    with pytest.raises(SpecError, match="the inventory has H100-SXM-80GB, H200-SXM-141GB"):
+        machine_of(tmp_path, *nodes)
+    assert machine_of(tmp_path, *nodes, extra='gpu = "H200-SXM-141GB"').gpu.name.startswith("H200")
+
+
+def test_an_inventory_that_is_none_is_refused(tmp_path, capsys):
+    bad = tmp_path / "bad.toml"
+    bad.write_text(SPEC.replace("[axes]", f'topology = "{tmp_path / "gone.json"}"\n[axes]'))
+    code, _, err = call(capsys, "plan", str(bad))
+    assert code == 2
+    assert "cannot read" in err

@@ -1,0 +1,234 @@
+"""`explain` and `plan` as values: the contract's keys, every violation, nearest layouts."""
+
+from dataclasses import replace
+
+import pytest
+
+from cptune.domain.asked import Asked
+from cptune.domain.candidate import Recompute, ShardingKind
+from cptune.errors import SpecError
+from cptune.planning.explain import explain
+from cptune.planning.plan import plan
+from cptune.spec import parse
+
+TEXT = """
+[model]
+preset = "llama3-8b"
+[workload]
+seq_len = 131072
+global_batch_seqs = 16
+[cluster]
+world_size = 64
+gpu = "H100-SXM-80GB"
+gpus_per_node = 8
+[axes]
+tp = [1, 2, 4, 8]
+cp = [1, 2, 4, 8, 16]
+pp = [1, 2, 4]
+micro_batch = [1, 2]
+recompute = ["none", "full"]
+strategy = ["ring", "all_gather", "ulysses", "hybrid"]
+loss = ["full", "chunked"]
+data_parallel = ["zero1"]
+"""
+ROW = {
+    "layout", "legal", "violations", "memory", "step_s", "tokens_per_s_per_gpu", "mfu", "time",
+    "bound_by", "exports", "model_version",
+}  # fmt: skip
+MEMORY = {
+    "states_bytes", "activation_bytes", "logits_bytes", "comm_bytes", "peak_lo_bytes",
+    "peak_bytes", "peak_hi_bytes", "fits",
+}  # fmt: skip
+TIME = {"compute_s", "tp_exposed_s", "cp_exposed_s", "dp_exposed_s", "pp_bubble_s"}
+GIB = 1 << 30
+
+
+def spec(*changes):
+    text = TEXT
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return parse(text, source="test", default_name="test")
+
+
+def test_a_legal_layout_has_every_key_of_the_contract():
+    answer = explain(spec(), Asked(tp=2, cp=8, pp=2))
+    assert set(answer) >= ROW
+    assert set(answer["memory"]) >= MEMORY
+    assert set(answer["time"]) == TIME
+    assert answer["legal"] is True
+    assert answer["violations"] == []
+    layout = answer["layout"]
+    assert (layout["tp"], layout["cp"], layout["pp"], layout["dp"]) == (2, 8, 2, 2)
+    assert layout["accumulation"] == 8
+    assert answer["exports"]["megatron"]["divisor"] == 16
+    assert sum(answer["time"].values()) == pytest.approx(answer["step_s"])
+    tokens = 131072 * 16 / answer["step_s"] / 64
+    assert answer["tokens_per_s_per_gpu"] == pytest.approx(tokens)
+
+
+def test_the_published_memory_comes_out_of_the_command():
+    one = spec(
+        ("world_size = 64", "world_size = 8"), ("global_batch_seqs = 16", "global_batch_seqs = 1")
+    )
+    memory = explain(one, Asked(cp=8, recompute=Recompute.FULL))["memory"]
+    found = [memory[f"{name}_bytes"] / GIB for name in ("states", "activation", "logits")]
+    assert found == pytest.approx([56.1, 6.1, 11.7], abs=0.1)
+
+
+def test_every_broken_rule_comes_at_once_with_the_nearest_legal_layouts():
+    answer = explain(spec(), Asked(tp=3, cp=5, pp=7))
+    assert answer["legal"] is False
+    assert answer["step_s"] is None
+    text = "; ".join(answer["violations"])
+    for words in ("wanted exactly 64", "32 query heads", "8 kv heads", "pp 7", "ffn 14336"):
+        assert words in text
+    near = answer["nearest_legal"]
+    assert (near[0]["tp"], near[0]["cp"], near[0]["pp"]) == (2, 4, 8)
+    assert len(near) == 3
+
+
+def test_nearest_layouts_are_legal_and_cut_in_zigzag():
+    answer = explain(spec(), Asked(tp=3))
+    for near in answer["nearest_legal"]:
+        sizes = {name: near[name] for name in ("tp", "cp", "pp")}
+        assert explain(spec(), Asked(**sizes, micro_batch=near["micro_batch"]))["legal"]
+        assert near["cp"] == 1 or near["sharding"] == "zigzag"
+
+
+def test_tensor_parallelism_stays_inside_an_island_unless_the_rack_is_one():
+    wide = explain(spec(), Asked(tp=16))
+    assert any("leaves the NVLink island of 8" in one for one in wide["violations"])
+    rack = spec(('"H100-SXM-80GB"', '"GB200-186GB"'), ("gpus_per_node = 8", "gpus_per_node = 4"))
+    assert explain(rack, Asked(tp=16, micro_batch=1))["legal"]
+
+
+@pytest.mark.parametrize("name", ["tp", "cp", "pp", "vpp", "ulysses", "micro_batch"])
+def test_a_size_below_one_is_refused(name):
+    with pytest.raises(SpecError, match=f"{name} is 0; wanted 1 or more"):
+        explain(spec(), Asked(**{name: 0}))
+
+
+def test_what_is_illegal_to_try_is_legal_to_plan():
+    answer = explain(spec(), Asked(cp=8, pp=2, ulysses=4, recompute=Recompute.SELECTIVE))
+    assert answer["legal"], answer["violations"]
+    assert answer["layout"]["strategy"] == "hybrid"
+    assert answer["layout"]["stages"] == 1
+    balanced = explain(spec(), Asked(cp=4, sharding=ShardingKind.BALANCED))
+    assert balanced["legal"]
+    assert balanced["exports"]["megatron"]["legal"] is False
+
+
+def test_a_ulysses_degree_that_does_not_divide_is_explained():
+    answer = explain(spec(), Asked(cp=8, ulysses=3))
+    assert any("ulysses 3 does not divide cp 8" in one for one in answer["violations"])
+
+
+def test_what_is_too_big_says_by_how_much_and_the_two_nearest_changes():
+    answer = explain(spec(), Asked(cp=4, recompute=Recompute.NONE))
+    assert answer["memory"]["fits"] == "no"
+    assert answer["short_bytes"] > 50 * GIB
+    assert answer["lighter"][0]["change"] == "recompute none -> full"
+    assert len(answer["lighter"]) == 2
+
+
+def test_the_mesh_lists_every_rank_tp_fastest():
+    mesh = explain(spec(), Asked(tp=2, cp=8, pp=2), mesh=True)["mesh"]
+    assert len(mesh) == 64
+    assert mesh[1] == {"rank": 1, "tp": 1, "cp": 0, "dp": 0, "pp": 0}
+    assert mesh[2]["cp"] == 1
+    assert mesh[63] == {"rank": 63, "tp": 1, "cp": 7, "dp": 1, "pp": 1}
+
+
+def test_both_conventions_are_printed_when_asked():
+    answer = explain(spec(), Asked(tp=2, cp=8), flops=True)
+    named = answer["conventions"]
+    assert named["mfu_causal_half"] == pytest.approx(answer["mfu"])
+    assert named["mfu_full_square"] > 1.6 * named["mfu_causal_half"]
+
+
+def test_the_presets_vocabulary_may_be_padded():
+    one = spec(("llama3-8b", "gpt3-175b"), ("seq_len = 131072", "seq_len = 2048"))
+    assert explain(one, Asked(tp=4, pp=8))["legal"]
+
+
+def test_experts_are_planned_and_said_to_be_only_that():
+    text = '"llama3-8b"\nexperts = 8\nexperts_per_token = 2\nexpert_ffn = 14336'
+    one = spec(('"llama3-8b"', text))
+    answer = explain(one, Asked(tp=2, cp=4, ep=8))
+    assert answer["planned_only"] == "mixture of experts"
+    assert answer["layout"]["ep"] == 8
+    assert answer["ep_exposed_s"] > 0
+    broken = explain(one, Asked(tp=2, cp=4, ep=3))
+    assert any("8 experts do not divide by ep 3" in said for said in broken["violations"])
+
+
+def test_a_plan_ranks_what_likely_fits_by_its_speed():
+    answer = plan(spec())
+    rows, counts = answer["rows"], answer["counts"]
+    assert counts["legal"] == len(rows) > 100
+    assert counts["excluded"]["memory"] > 0
+    room = 85_520_809_984 * 0.92
+    tight = [row["memory"]["peak_bytes"] + row["memory"]["reserve_bytes"] > room for row in rows]
+    assert tight == sorted(tight)
+    steps = [row["step_s"] for row, full in zip(rows, tight, strict=True) if not full]
+    assert steps == sorted(steps)
+    assert all(set(row) >= ROW and row["memory"]["fits"] != "no" for row in rows)
+    assert len({str(row["layout"]) for row in rows}) == len(rows)
+
+
+def test_the_front_trades_throughput_for_cp():
+    answer = plan(spec())
+    cps = [int(key.split("-cp")[1].split("-")[0]) for key in answer["pareto"]]
+    assert cps == sorted(set(cps))
+    assert 2 <= len(answer["measure"]) <= 6
+
+
+def test_counts_are_of_all_rows_whatever_is_printed():
+    short = plan(spec(), top=3)
+    assert len(short["rows"]) == 3
+    assert short["counts"] == plan(spec())["counts"]
+
+
+def test_nothing_fits_says_by_how_much_and_what_to_change():
+    one = spec(("gpus_per_node = 8", "gpus_per_node = 8\ndevice_memory_bytes = 4000000000"))
+    answer = plan(replace(one, axes=replace(one.axes, recompute=(Recompute.NONE,))))
+    assert answer["rows"] == []
+    assert answer["nothing_fits"]["short_bytes"] > 0
+    closest = answer["nothing_fits"]["closest"]
+    assert closest["tp"] * closest["cp"] * closest["pp"] * closest["dp"] == 64
+    assert closest["dp"] == 1
+    assert len(answer["lighter"]) == 2
+
+
+def test_a_world_without_size_or_an_unknown_gpu_is_refused():
+    with pytest.raises(SpecError, match="world_size"):
+        explain(spec(("world_size = 64\n", "")), Asked())
+    with pytest.raises(SpecError, match="'H101' is not known"):
+        plan(spec(("H100-SXM-80GB", "H101")))
+
+
+def test_405b_splits_126_layers_over_16_stages():
+    one = spec(
+        ("llama3-8b", "llama3-405b"), ("world_size = 64", "world_size = 16384"),
+        ("global_batch_seqs = 16", "global_batch_seqs = 2048"),
+    )  # fmt: skip
+    answer = explain(one, Asked(tp=8, cp=16, pp=16))
+    assert answer["legal"], answer["violations"]
+    assert answer["layout"]["dp"] == 8
+    assert not explain(one, Asked(tp=8, cp=16, pp=32, vpp=3))["legal"]
+
+
+def test_a_card_without_nvlink_is_no_island_but_a_node():
+    one = spec(("H100-SXM-80GB", "H100-PCIe-80GB"))
+    answer = explain(one, Asked(tp=8, cp=2))
+    assert answer["legal"], answer["violations"]
+    fast = explain(spec(), Asked(tp=8, cp=2))
+    assert answer["time"]["tp_exposed_s"] > 5 * fast["time"]["tp_exposed_s"]
+
+
+def test_a_cpu_without_a_budget_has_no_known_capacity():
+    one = spec(("H100-SXM-80GB", "cpu"), ('"llama3-8b"', '"tiny"'), ("131072", "256"))
+    answer = explain(one, Asked(cp=4))
+    assert answer["memory"]["fits"] == "unknown"
+    assert answer["memory"]["reserve_bytes"] == 0

@@ -1,0 +1,214 @@
+"""Exit codes and where each word goes: JSON to stdout alone, messages to stderr."""
+
+import json
+import signal
+
+import pytest
+from fakes import candidate, failed, measured, out_of_memory, space_of, sweep_spec, trial_of
+
+from cptune import __version__
+from cptune.cli import main, run, sweep_json
+from cptune.domain.study import Objective
+from cptune.errors import SpecError
+from cptune.search.choose import Limits, choose
+from cptune.spec import write_toml
+from cptune.sweep import Sweep
+from topology.nouns import Topology
+
+CP1, CP2 = candidate(dp=2), candidate(cp=2)
+
+
+@pytest.fixture(autouse=True)
+def _signals():
+    """The sweep command takes SIGTERM; the other tests keep theirs."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["swep"], "swep"),
+        (["sweep", "--colour"], "--colour"),
+        (["sweep", "--format", "xml"], "xml"),
+        (["sweep", "a.toml", "b.toml"], "b.toml"),
+        (["sweep", "--runs"], "--runs"),
+        (["topology", "--format", "tree2"], "tree2"),
+    ],
+)
+def test_bad_usage_exits_2_and_names_the_word(arguments, said, capsys):
+    assert run(arguments) == 2
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert said in err
+
+
+def test_a_missing_spec_exits_2(tmp_path, capsys):
+    path = tmp_path / "none.toml"
+
+    assert run(["sweep", str(path), "--runs", str(tmp_path / "runs")]) == 2
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: cannot read {path}: ")
+    assert err.endswith("hint: wanted a sweep.toml\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bad_spec_exits_2_with_every_problem_and_starts_nothing(tmp_path, capsys):
+    path = tmp_path / "s.toml"
+    path.write_text('[model]\npreset = "tiny"\n[workload]\nseq_len = "8"\nbatch = 1\n')
+
+    assert run(["sweep", str(path), "--runs", str(tmp_path / "runs")]) == 2
+
+    err = capsys.readouterr().err
+    assert f"{path}:4: workload.seq_len | input should be a valid integer, not '8'\n" in err
+    assert f"{path}:5: workload.batch | unknown key" in err
+    assert "workload.global_batch_seqs | missing" in err
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ("[axes]\ntp = [3]\n", "error: no layout of 4 ranks is legal"),
+        ("[baseline]\ntp = 3\n", "error: baseline | tp=3 is not in the legal set"),
+        ("[axes]\nsharding = []\ncp = [3]\n", "error: no layout of 4 ranks is legal"),
+    ],
+)
+def test_a_spec_that_cannot_be_tried_exits_2_before_anything_is_made(
+    tmp_path, capsys, changes, said
+):
+    path = tmp_path / "s.toml"
+    path.write_text(write_toml(sweep_spec('[cluster]\nworld_size = 4\ngpu = "cpu"\n' + changes)))
+
+    assert run(["sweep", str(path), "--runs", str(tmp_path / "runs")]) == 2
+
+    assert capsys.readouterr().err.startswith(said)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "-x", "a b", ""])
+def test_a_name_that_is_no_directory_exits_2(tmp_path, capsys, name):
+    path = tmp_path / "s.toml"
+    path.write_text(write_toml(sweep_spec()))
+
+    assert run(["sweep", str(path), f"--name={name}", "--runs", str(tmp_path / "runs")]) == 2
+
+    assert "error: " in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_existing_run_needs_resume(tmp_path, capsys):
+    path = tmp_path / "s.toml"
+    path.write_text(write_toml(sweep_spec('[cluster]\nworld_size = 4\ngpu = "cpu"\n')))
+    run_path = tmp_path / "runs" / "fake"
+    run_path.mkdir(parents=True)
+    (run_path / "spec.toml").write_text("of an earlier run")
+
+    assert run(["sweep", str(path), "--runs", str(tmp_path / "runs")]) == 2
+
+    assert "hint: add --resume to continue it" in capsys.readouterr().err
+    assert [one.name for one in run_path.iterdir()] == ["spec.toml"]
+
+
+def test_a_directory_of_other_files_is_no_run(tmp_path, capsys):
+    path = tmp_path / "s.toml"
+    path.write_text(write_toml(sweep_spec('[cluster]\nworld_size = 4\ngpu = "cpu"\n')))
+    (tmp_path / "runs" / "fake").mkdir(parents=True)
+    (tmp_path / "runs" / "fake" / "thesis.txt").write_text("mine")
+
+    assert run(["sweep", str(path), "--runs", str(tmp_path / "runs")]) == 2
+
+    assert "is no run directory" in capsys.readouterr().err
+
+
+def test_a_resume_with_another_spec_names_the_change(tmp_path, capsys):
+    cluster = '[cluster]\nworld_size = 4\ngpu = "cpu"\n'
+    path = tmp_path / "s.toml"
+    path.write_text(write_toml(sweep_spec(cluster)))
+    run_path = tmp_path / "runs" / "fake"
+    run_path.mkdir(parents=True)
+    axes = "[axes]\ntp = [1, 2, 4]\ncp = [1, 2, 4]\npp = [1, 2, 4]\nmicro_batch = [1, 2, 4]\n"
+    (run_path / "spec.toml").write_text(
+        write_toml(sweep_spec(f"{cluster}{axes}[budget]\ntrials = 7\n"))
+    )
+
+    assert run(["sweep", str(path), "--runs", str(tmp_path / "runs"), "--resume"]) == 2
+
+    assert "was started with another spec: budget.trials: 7 -> 20\n" in capsys.readouterr().err
+
+
+def test_a_resume_of_nothing_exits_2(tmp_path, capsys):
+    assert run(["sweep", "--resume", "--runs", str(tmp_path)]) == 2
+
+    assert f"cannot read {tmp_path / 'quickstart' / 'spec.toml'}" in capsys.readouterr().err
+
+
+def test_debug_shows_the_error_itself(tmp_path):
+    with pytest.raises(SpecError, match="cannot read"):
+        run(["sweep", str(tmp_path / "none.toml")], debug=True)
+    with pytest.raises(SpecError, match="cannot read"):
+        main(["--debug", "sweep", str(tmp_path / "none.toml")])
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["sweep", "--help"], []])
+def test_help_exits_0(arguments, capsys):
+    assert run(arguments) == 0
+
+    assert "Usage: cptune" in capsys.readouterr().out
+
+
+def test_version_exits_0(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.strip() == __version__
+
+
+def test_the_inventory_goes_to_stdout_alone(capsys):
+    assert run(["topology", "--format", "json"]) == 0
+
+    out, err = capsys.readouterr()
+    assert len(Topology.from_json(json.loads(out)).nodes) == 1
+    assert err == ""
+
+
+def test_the_inventory_goes_to_a_file(tmp_path, capsys):
+    path = tmp_path / "topology.json"
+
+    assert run(["topology", "--out", str(path)]) == 0
+
+    assert Topology.from_json(json.loads(path.read_text())).nodes
+    assert capsys.readouterr().out == ""
+
+
+def test_the_json_of_a_sweep_holds_every_trial(tmp_path):
+    space = space_of(CP1, CP2, excluded={"heads": 3})
+    trials = (
+        trial_of(CP1, out_of_memory(1), number=0),
+        trial_of(CP2, measured(ranks=2), number=1),
+        trial_of(CP2, failed(message="newer"), number=1, attempt=1),
+    )
+    limits = Limits(capacity_bytes=1000, memory_margin=0.1, objective=Objective())
+    done = Sweep(
+        spec=sweep_spec(),
+        directory=tmp_path,
+        space=space,
+        trials=trials,
+        choice=choose(trials, space, limits),
+        recipe=None,
+    )
+
+    document = json.loads(json.dumps(sweep_json(done)))
+
+    assert document["recipe"] is None
+    assert (document["legal"], document["excluded"]) == (2, {"heads": 3})
+    assert [(one["number"], one["outcome"], one["reason"]) for one in document["trials"]] == [
+        (0, "out_of_memory", trials[0].reason),
+        (1, "crashed", "newer"),
+    ]

@@ -1,0 +1,57 @@
+"""Files in, one topology out."""
+
+import codecs
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from topology.errors import TopologyError
+from topology.nouns import Topology
+from topology.readers.combine import Piece, combine
+from topology.readers.recognise import read_text
+
+MOST_BYTES = 64 * 2**20  # of one file; NCCL logs of large jobs are the largest
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def read_topology(paths: Sequence[Path]) -> Topology:
+    """Read text files and put together what they tell.
+
+    Nodes that name themselves keep their names. Of the others a single one is `node0`, or is
+    called after its file where the network knows that name; several are called after their files.
+    Texts of different kinds about one node are joined: those whose files have the same name up to
+    the first dot, or all of them where their kinds differ and their GPUs fit.
+
+    Args:
+        paths: In any order, at least one; `-` is standard input.
+
+    Raises:
+        TopologyError: A file that cannot be read or is not understood, or files that contradict
+            each other.
+    """
+    if not paths:
+        raise TopologyError("no file given")
+    pieces: list[Piece] = []
+    for path in dict.fromkeys(paths):
+        name = "standard input" if str(path) == "-" else str(path)
+        pieces.append(Piece(path=path, reading=read_text(_load(path), source_name=name)))
+    return combine(pieces)
+
+
+def _load(path: Path) -> str:
+    try:
+        if str(path) == "-":
+            data = sys.stdin.buffer.read(MOST_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
+        raise TopologyError(f"cannot read {path}: {reason}") from exc
+    if len(data) > MOST_BYTES:
+        raise TopologyError(f"{path}: saw more than {MOST_BYTES} bytes, wanted a text below that")
+    if data.startswith(_UTF16):
+        return data.decode("utf-16", errors="replace")
+    if b"\0" in data:
+        raise TopologyError(f"{path}: saw a NUL byte at {data.index(0)}, wanted a text file")
+    return data.decode("utf-8", errors="replace")

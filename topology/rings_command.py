@@ -1,0 +1,156 @@
+"""`python -m topology rings`: where the groups of a layout would go, and what limits them."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from topology.discover import discover
+from topology.errors import TopologyError
+from topology.graph import DeviceEdge
+from topology.nouns import Topology
+from topology.ring_plan import Ring, RingPlan
+from topology.rings import plan_rings
+
+__all__ = ["main", "render_rings"]
+
+_GIGA = 1e9
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the rings of a layout on this machine, or on the machines the files tell of.
+
+    Args:
+        argv: Arguments after the word `rings`.
+
+    Returns:
+        The exit status: 0 done, 1 no ring can be built, 2 for what cannot be read or written, 130
+        after Ctrl-C. Bad usage leaves by SystemExit(2), as argparse does.
+    """
+    options = _parser().parse_args(argv)
+    failed = 2
+    try:
+        topology = _read(options.files)
+        failed = 1
+        plan = plan_rings(topology, tp=options.tp, cp=options.cp)
+        failed = 2
+        _print(_json(plan) if options.format == "json" else render_rings(plan))
+    except TopologyError as exc:
+        hint = f" ({exc.hint})" if exc.hint else ""
+        sys.stderr.write(f"error: {exc}{hint}\n")
+        return failed
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def render_rings(plan: RingPlan) -> str:
+    """The plan as text that ends in a newline; `?` is a rate nobody told."""
+    blocks = [
+        f"tp {plan.tp}, cp {plan.cp}: {_count(plan.groups, 'group')}, {_count(plan.rings, 'ring')}",
+        *(_ring(number, ring) for number, ring in enumerate(plan.rings)),
+        f"slowest edge, all rings at once: {_rate(plan.achieved_bytes_per_s)}; "
+        f"no rings over these devices beat {_rate(plan.bound_bytes_per_s)}{_share(plan)}",
+    ]
+    if any(edge.planned for ring in plan.rings for edge in ring.edges):
+        blocks.append("? is a rate nobody told: such edges are ordered by the planning weights")
+    if plan.notes:
+        blocks.append("\n".join(["notes:", *(f"  - {note}" for note in plan.notes)]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _ring(number: int, ring: Ring) -> str:
+    lines = [f"ring {number}: {' '.join(map(str, ring.order))}"]
+    slowest = ring.slowest
+    if slowest is not None:
+        count = sum(edge.worth == slowest.worth for edge in ring.edges)
+        alike = f", {count} edges alike" if count > 1 else ""
+        lines.append(f"  slowest edge: {_edge(slowest)}{alike}")
+    crossings = ring.crossings
+    lines.append(
+        f"  edges between islands {crossings.island}, nodes {crossings.node}, "
+        f"switches {crossings.switch}"
+    )
+    lines += _leaving(ring.leaving)
+    return "\n".join(lines)
+
+
+def _leaving(edges: Iterable[DeviceEdge]) -> list[str]:
+    return [
+        f"  leaves {'the island' if edge.a.node == edge.b.node else 'the node'}: {_edge(edge)}"
+        for edge in edges
+    ]
+
+
+def _edge(edge: DeviceEdge) -> str:
+    return f"{edge.a} - {edge.b} {edge.label} {_rate(edge.bytes_per_s)}"
+
+
+def _rate(bytes_per_s: float | None) -> str:
+    return "?" if bytes_per_s is None else f"{bytes_per_s / _GIGA:.1f} GB/s"
+
+
+def _count(things: Sequence[object], noun: str) -> str:
+    return f"{len(things)} {noun}" + ("" if len(things) == 1 else "s")
+
+
+def _share(plan: RingPlan) -> str:
+    if plan.achieved_bytes_per_s is None or plan.bound_bytes_per_s is None:
+        return ""
+    return f" ({plan.achieved_bytes_per_s / plan.bound_bytes_per_s:.0%} reached)"
+
+
+def _json(plan: RingPlan) -> str:
+    return json.dumps(plan.to_json(), indent=1, allow_nan=False) + "\n"
+
+
+def _print(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as exc:
+        # Nobody reads any more; the interpreter must not try once more when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise TopologyError(f"cannot write standard output: {exc.strerror or exc}") from exc
+
+
+def _read(paths: Sequence[Path]) -> Topology:
+    if not paths:
+        return discover()
+    from topology.readers import read_topology  # only where there is a file to read
+
+    return read_topology(paths)
+
+
+def _degree(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"saw {value}, wanted 1 or more")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m topology rings",
+        description="Where would the groups of a layout go, and what limits them?",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--tp", type=_degree, required=True, metavar="T", help="devices in a tensor-parallel group"
+    )
+    parser.add_argument(
+        "--cp", type=_degree, required=True, metavar="C", help="such groups in a ring"
+    )
+    parser.add_argument(
+        "--format", choices=("table", "json"), default="table", help="for people, or JSON"
+    )
+    parser.add_argument(
+        "files",
+        type=Path,
+        nargs="*",
+        metavar="FILE",
+        help="text of other machines (topo -m, NCCL XML, Slurm, ...); without: this machine",
+    )
+    return parser
