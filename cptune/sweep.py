@@ -22,6 +22,7 @@ from cptune.domain.study import SweepSpec
 from cptune.domain.trial import Trial
 from cptune.errors import SpecError
 from cptune.logs import EventLog
+from cptune.predict.trials import TrialPredictor
 from cptune.recipe.fingerprint import stamp_of
 from cptune.report.observers import Logged
 from cptune.seams import Observer
@@ -125,6 +126,9 @@ def run_sweep(
             ledger=ParquetLedger(run.path, writable=True),
             clock=SystemClock(),
             observer=observer,
+            predict=TrialPredictor(
+                prepared.spec, nodes=len(topology.nodes), capacity_bytes=ready.capacity_bytes
+            ).predict,
         )
         limits = _limits(prepared.spec, capacity_bytes=ready.capacity_bytes)
         return _search(prepared, run=run, topology=topology, limits=limits, seams=seams)
@@ -217,6 +221,7 @@ def _recipe(
         candidate=trial.candidate,
         placement=trial.placement,
         measurement=trial.measurement,
+        predicted=trial.predicted,
         capacity_bytes=limits.capacity_bytes,
         certificate=choice.certificate,
         controls=choice.controls,

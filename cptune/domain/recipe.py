@@ -10,6 +10,7 @@ from cptune.domain.candidate import Candidate
 from cptune.domain.outcome import Measurement
 from cptune.domain.placement import Placement
 from cptune.domain.study import SweepSpec
+from cptune.domain.trial import Predicted
 
 RECIPE_SCHEMA = 1
 
@@ -49,6 +50,7 @@ class Recipe:
     candidate: Candidate
     placement: Placement
     measurement: Measurement
+    predicted: Predicted | None
     capacity_bytes: int
     certificate: tuple[CertificateEntry, ...]
     controls: tuple[Control, ...]
@@ -60,6 +62,17 @@ class Recipe:
     def is_certified(self) -> bool:
         """Whether every smaller CP is ruled out."""
         return all(entry.evidence is not None for entry in self.certificate)
+
+    def _prediction(self) -> dict[str, object]:
+        """What was expected, and the measured value over it minus one."""
+        if self.predicted is None:
+            return {}
+        expected, seen = self.predicted, self.measurement
+        return {
+            **asdict(expected),
+            "step_error": seen.step_s / expected.step_s - 1,
+            "peak_error": seen.peak_allocated_bytes / expected.peak_bytes - 1,
+        }
 
     def to_json(self) -> dict[str, object]:
         """The content of recipe.json."""
@@ -84,7 +97,7 @@ class Recipe:
                 "exposed_share": self.measurement.exposed_share,
                 "capacity_bytes": self.capacity_bytes,
             },
-            "prediction": {},
+            "prediction": self._prediction(),
             "objective": asdict(self.spec.objective)
             | {"memory_margin": self.spec.cluster.memory_margin},
             "versions": dict(self.versions),

@@ -10,8 +10,19 @@ from cptune.domain.placement import Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """What was expected of a candidate before it ran, kept so that the error is visible."""
+
+    step_s: float
+    peak_lo_bytes: int
+    peak_bytes: int
+    peak_hi_bytes: int
+    model_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A finished trial. Times are UTC, ISO 8601."""
+    """A finished trial. Times are UTC, ISO 8601. `predicted` None: nobody predicted it."""
 
     number: int
     attempt: int
@@ -22,6 +33,7 @@ class Trial:
     execution_fingerprint: str
     started_at: str
     finished_at: str
+    predicted: Predicted | None = None
 
     @property
     def kind(self) -> OutcomeKind:

@@ -71,6 +71,19 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         f"dp {seen.dp_exposed_s * 1e3:,.1f}, pp {seen.pp_exposed_s * 1e3:,.1f} ms "
         f"({seen.exposed_method})",
         f"attention kernel {seen.kernel}",
+        *_expected(recipe),
+    ]
+
+
+def _expected(recipe: Recipe) -> list[str]:
+    expected, seen = recipe.predicted, recipe.measurement
+    if expected is None:
+        return []
+    return [
+        f"predicted {expected.step_s * 1e3:,.0f} ms ({seen.step_s / expected.step_s - 1:+.0%} "
+        f"measured) and {bytes_text(expected.peak_bytes)} "
+        f"({seen.peak_allocated_bytes / expected.peak_bytes - 1:+.0%}), "
+        f"model {expected.model_version}"
     ]
 
 

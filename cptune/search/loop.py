@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cptune.domain.candidate import Candidate
@@ -10,12 +10,20 @@ from cptune.domain.guards import why_not_applied, why_unlike, why_unlike_batch
 from cptune.domain.outcome import RETRIED, Failure, Measurement
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import Budget
-from cptune.domain.trial import Trial
+from cptune.domain.trial import Predicted, Trial
 from cptune.seams import Clock, Launcher, Ledger, Observer, Sampler
 from cptune.search.choose import Choice, Limits, choose
 from cptune.search.space import SearchSpace
 
 _MAX_ATTEMPTS = 2
+
+
+#: What is expected of a candidate; None where nobody can tell.
+Predict = Callable[[Candidate], Predicted | None]
+
+
+def _nothing(candidate: Candidate) -> None:
+    del candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +35,7 @@ class Seams:
     ledger: Ledger
     clock: Clock
     observer: Observer
+    predict: Predict = _nothing
 
 
 class SearchLoop:
@@ -138,6 +147,7 @@ class SearchLoop:
             execution_fingerprint=self._stamp.execution,
             started_at=started_at,
             finished_at=clock.utc(),
+            predicted=self._seams.predict(candidate),
         )
 
     def _guarded(

@@ -17,7 +17,7 @@ from cptune.domain.outcome import (
     RankReport,
 )
 from cptune.domain.placement import Device, Placement, RankPlace
-from cptune.domain.trial import Trial
+from cptune.domain.trial import Predicted, Trial
 
 Row = dict[str, Any]
 
@@ -56,6 +56,13 @@ _REPORTED = (
     "sample_hash",
 )
 _STEP_EXPOSED = ("tp_exposed_s", "cp_exposed_s", "dp_exposed_s", "pp_exposed_s")
+_PREDICTED = {
+    "predicted_step_s": "step_s",
+    "predicted_peak_lo_bytes": "peak_lo_bytes",
+    "predicted_peak_bytes": "peak_bytes",
+    "predicted_peak_hi_bytes": "peak_hi_bytes",
+    "model_version": "model_version",
+}
 _KEPT = ("convergence_fingerprint", "execution_fingerprint", "started_at", "finished_at")
 
 
@@ -66,6 +73,8 @@ def trial_row(trial: Trial) -> Row:
         **trial.candidate.axes(),
         **{name: getattr(trial, name) for name in _KEPT},
     }
+    if trial.predicted is not None:
+        row |= {column: getattr(trial.predicted, name) for column, name in _PREDICTED.items()}
     outcome = trial.outcome
     if isinstance(outcome, Measurement):
         return (
@@ -158,8 +167,15 @@ def trial_from_rows(
         candidate=candidate_from_axes(row),
         placement=Placement(ranks=tuple(_place(rank) for rank in ordered)),
         outcome=_outcome(row, reports),
+        predicted=_predicted(row),
         **{name: row[name] for name in _KEPT},
     )
+
+
+def _predicted(row: Row) -> Predicted | None:
+    if row["predicted_step_s"] is None:
+        return None
+    return Predicted(**{name: row[column] for column, name in _PREDICTED.items()})
 
 
 def _outcome(row: Row, reports: tuple[RankReport, ...]) -> Measurement | Failure:

@@ -19,6 +19,7 @@ from fakes import (
 from rich.console import Console
 
 from cptune.domain.recipe import CertificateEntry, Evidence, Recipe
+from cptune.domain.trial import Predicted
 from cptune.logs import EventLog
 from cptune.report.observers import Logged, Terminal
 from cptune.report.summary import (
@@ -43,6 +44,7 @@ RECIPE = Recipe(
     candidate=CP2.candidate,
     placement=CP2.placement,
     measurement=CP2.measurement,
+    predicted=None,
     capacity_bytes=2 << 20,
     certificate=(
         CertificateEntry(cp=1, reason="did not fit", evidence=Evidence.MEASURED),
@@ -89,6 +91,17 @@ def test_the_recipe_in_words():
         "(blocked-in-wait)",
         "attention kernel eager",
     ]
+
+
+def test_the_prediction_stands_beside_what_was_measured():
+    expected = Predicted(
+        step_s=0.4, peak_lo_bytes=1, peak_bytes=1 << 20, peak_hi_bytes=1 << 22, model_version="1"
+    )
+
+    lines = recipe_lines(replace(RECIPE, predicted=expected))
+
+    assert lines[-1] == "predicted 400 ms (+25% measured) and 1.00 MiB (+50%), model 1"
+    assert RECIPE.to_json()["prediction"] == {}
 
 
 def test_without_cp_there_is_no_exchange_to_name():

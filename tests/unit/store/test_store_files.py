@@ -12,6 +12,7 @@ import pytest
 from fakes import STAMP, candidate, measured, sweep_spec, trial_of
 
 from cptune.domain.recipe import CertificateEntry, Control, Evidence, Recipe
+from cptune.domain.trial import Predicted
 from cptune.errors import LedgerError, SpecError
 from cptune.store import schema
 from cptune.store.files import remove_temporaries, write_durably
@@ -25,6 +26,9 @@ RECIPE = Recipe(
     candidate=TRIAL.candidate,
     placement=TRIAL.placement,
     measurement=TRIAL.measurement,
+    predicted=Predicted(
+        step_s=0.5, peak_lo_bytes=1, peak_bytes=2, peak_hi_bytes=3, model_version="1"
+    ),
     capacity_bytes=1000,
     certificate=(CertificateEntry(cp=1, reason="did not fit", evidence=Evidence.MEASURED),),
     controls=(Control(candidate_key="k", cp=1, verdict="out_of_memory", reason="too much"),),

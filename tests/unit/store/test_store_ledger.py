@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from cptune.domain.candidate import Strategy
 from cptune.domain.outcome import OutcomeKind, measurement_from
 from cptune.domain.placement import place
+from cptune.domain.trial import Predicted
 from cptune.errors import LedgerError
 from cptune.store import schema
 from cptune.store.ledger import ParquetLedger, decode, encode
@@ -50,6 +51,9 @@ RICH = replace(
         number=3,
     ),
     placement=place(CP2.layout, devices(2, kind="cuda")),
+    predicted=Predicted(
+        step_s=0.25, peak_lo_bytes=1, peak_bytes=2, peak_hi_bytes=3, model_version="1"
+    ),
 )
 OOM = trial_of(candidate(dp=2), out_of_memory(512, free_bytes=7), number=4)
 CRASH = trial_of(candidate(tp=2), failed(OutcomeKind.CRASHED, 'a "quoted"\nline'), number=5)
@@ -121,7 +125,7 @@ def test_rows_lose_nothing(times, size, word):
     trial = trial_of(candidate(), measurement_from((report,), tokens_per_step=1))
 
     back = trial_from_rows(
-        trial_row(trial) | {"oom_kind": None},
+        dict.fromkeys(schema.TRIALS.names) | trial_row(trial),
         ranks=rank_rows(trial),
         edges=edge_rows(trial),
         steps=step_rows(trial),
