@@ -199,6 +199,11 @@ def balance(
     study = answer_asked(asked or BalanceAsked(), open_file=open_lengths)
     if asked and asked.out:
         write_balance(asked.out, study.rows)
+    if asked.figure is not None:
+        from cptune.report.figures import balance_figure
+        from cptune.store.files import write_durably
+
+        write_durably(asked.figure, balance_figure(study.rows).encode())
     print_answer(study.to_json(), as_json=format is Format.JSON, view=lambda _: balance_page(study))
     if format is Format.JSON:
         say("\n".join(study_lines(study)))

@@ -53,6 +53,7 @@ class BalanceAsked:
         measured: Time real kernels too, in four CPU processes.
         seed: Of whatever is drawn.
         out: Keep the rows in this Parquet file.
+        figure: Draw spread against CP into this HTML file.
     """
 
     lengths: str = "prolong"
@@ -69,3 +70,4 @@ class BalanceAsked:
     measured: bool = True
     seed: int = 0
     out: Path | None = None
+    figure: Path | None = None

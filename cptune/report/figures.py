@@ -1,0 +1,45 @@
+"""Figures as self-contained HTML: the only importer of plotly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import plotly.graph_objects as go
+
+from cptune.balance.spread import SpreadRow
+
+_DASHES = {"theory": "dash", "simulated": "solid", "measured": "dot"}
+
+
+def balance_figure(rows: Iterable[SpreadRow]) -> str:
+    """Spread of attention time over data-parallel groups against CP: one line a source and packing.
+
+    The coefficient of variation is drawn, since it has no unit: theory and simulation count work,
+    the measurement counts seconds.
+    """
+    lines: dict[tuple[str, str], list[SpreadRow]] = {}
+    for row in rows:
+        lines.setdefault((row.source.value, row.packing), []).append(row)
+    figure = go.Figure()
+    for (source, packing), points in lines.items():
+        ordered = sorted(points, key=lambda row: row.cp)
+        figure.add_scatter(
+            x=[row.cp for row in ordered],
+            y=[row.cv for row in ordered],
+            customdata=[(row.dp, row.max_over_min, row.slowest_over_mean) for row in ordered],
+            name=f"{source}, {packing}",
+            mode="lines+markers",
+            line={"dash": _DASHES[source]},
+            hovertemplate="cp %{x}, dp %{customdata[0]}: cv %{y:.3f}, max/min "
+            "%{customdata[1]:.2f}, slowest/mean %{customdata[2]:.3f}",
+        )
+    figure.update_layout(
+        title="Attention time across data-parallel groups", template="simple_white"
+    )
+    figure.update_xaxes(title="cp", type="log", tickvals=_ticks(lines.values()))
+    figure.update_yaxes(title="coefficient of variation", rangemode="tozero")
+    return figure.to_html(include_plotlyjs=True, full_html=True)
+
+
+def _ticks(lines: Iterable[list[SpreadRow]]) -> list[int]:
+    return sorted({row.cp for points in lines for row in points})
