@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 
 from cptune import __version__
 from cptune.balance.asked import BalanceAsked
@@ -121,6 +121,7 @@ def sweep(
     try:
         done = run_sweep(chosen, runs=runs, address=address, resume=resume, observer=terminal)
     except (KeyboardInterrupt, SystemExit):
+        terminal.close()  # its live line would fold what comes next
         kept = runs / chosen.name / "spec.toml"
         say(f"stopped; go on with: {program('cptune')} sweep {kept} --runs {runs} --resume")
         raise
@@ -139,7 +140,7 @@ def plan(spec: Path, /, *, top: int | None = None, format: Format = Format.TABLE
 
     Args:
         spec: A sweep.toml.
-        top: How many rows to print, 0 for all; the best 1000 if omitted.
+        top: How many rows to print, 0 for all; if omitted 20 in a table, 1000 in JSON.
         format: How to print the result.
     """
     from cptune.planning.plan import TOP
@@ -199,7 +200,7 @@ def balance(
     study = answer_asked(asked or BalanceAsked(), open_file=open_lengths)
     if asked and asked.out:
         write_balance(asked.out, study.rows)
-    if asked.figure is not None:
+    if asked and asked.figure:
         from cptune.report.figures import balance_figure
         from cptune.store.files import write_durably
 
@@ -226,6 +227,10 @@ def run(arguments: Sequence[str], *, debug: bool = False) -> int:
     """
     try:
         code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except MissingArgumentError as exc:
+        missing = exc.argument.name if exc.argument is not None else "an argument"
+        say(f"error: {missing} is missing")
+        return 2
     except CycloptsError as exc:
         say(f"error: {exc}")
         return 2

@@ -7,7 +7,10 @@ import os
 import sys
 from pathlib import Path
 
-from cptune.cli import run
+try:
+    from cptune.cli import run
+except ModuleNotFoundError as exc:
+    sys.exit(f"error: {exc}; wanted cptune's dependencies in {sys.executable} of the cluster")
 
 DEFAULT_RUNS = Path.home() / "cptune-runs"
 
@@ -17,17 +20,14 @@ def main(arguments: list[str]) -> int:
     address = os.environ.get("RAY_ADDRESS")
     runs = next((word for word in arguments if word.partition("=")[0] == "--runs"), None)
     if runs is None:
-        arguments = [*arguments, "--runs", str(DEFAULT_RUNS)]
-    path = runs.partition("=")[2] if runs and "=" in runs else _after(arguments, "--runs")
+        arguments = [*arguments, f"--runs={DEFAULT_RUNS}"]
+    words = arguments[-1:] if runs is None else arguments[arguments.index(runs) :]
+    path = words[0].partition("=")[2] or "".join(words[1:2])
     if not address:
         return _refuse("RAY_ADDRESS is not set; wanted a run by `ray job submit`")
     if Path(path).resolve().is_relative_to(Path.cwd()):
         return _refuse(f"--runs {path} is inside Ray's copy; wanted a path like {DEFAULT_RUNS}")
     return run(["sweep", *arguments, "--address", address])
-
-
-def _after(arguments: list[str], flag: str) -> str:
-    return arguments[arguments.index(flag) + 1] if flag in arguments[:-1] else ""
 
 
 def _refuse(message: str) -> int:

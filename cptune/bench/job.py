@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cptune.domain.candidate import Candidate
+from cptune.domain.units import bytes_text
 from cptune.domain.workload import ModelShape, Workload
 
 
@@ -54,6 +55,6 @@ class MemoryBudgetExceededError(MemoryError):
 
     def __str__(self) -> str:
         return (
-            f"out of memory in {self.phase}: asked {self.asked_bytes} bytes, "
-            f"{self.free_bytes} of {self.capacity_bytes} free"
+            f"out of memory in {self.phase}: asked {bytes_text(self.asked_bytes)}, "
+            f"{bytes_text(self.free_bytes)} of {bytes_text(self.capacity_bytes)} free"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
@@ -140,5 +141,7 @@ def preset_fields(name: str) -> dict[str, object]:
     """
     table = _preset_table()
     if name not in table:
-        raise ValueError(f"preset {name!r} is not known; known: {', '.join(preset_names())}")
+        near = difflib.get_close_matches(name, table, n=1)
+        meant = f", did you mean {near[0]!r}?" if near else ";"
+        raise ValueError(f"preset {name!r} is not known{meant} known: {', '.join(preset_names())}")
     return {"preset": name, **{k: v for k, v in table[name].items() if k != "source"}}

@@ -156,9 +156,14 @@ def read_gpu(name: str | None) -> GpuFacts:
     """
     rows = _table("peaks.toml")
     if name is None or name not in rows:
-        seen = "is not given" if name is None else f"{name!r} is not known"
+        known = ", ".join(rows)
+        if name is None:
+            raise SpecError(
+                f"cluster.gpu | missing, wanted one of {known}",
+                hint='say what to plan for, for example cluster.gpu = "H100-SXM-80GB" or "cpu"',
+            )
         raise SpecError(
-            f"cluster.gpu | {seen}; known: {', '.join(rows)}",
+            f"cluster.gpu | {name!r} is not known; known: {known}",
             hint="add its peaks, memory and source as a table of cptune/predict/peaks.toml, "
             "or run the sweep on it: trials measure what no table says",
         )

@@ -14,7 +14,7 @@ from cptune.seams import Observer
 
 
 class Terminal:
-    """Speaks on stderr. On a terminal the running trial has one live line with the best so far."""
+    """Speaks on stderr. On a terminal one live line shows the trial and the recipe so far."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)
@@ -36,7 +36,7 @@ class Terminal:
         """Say what it came to."""
         if best is not None and best.measurement is not None:
             rate = best.measurement.tokens_per_s
-            self._best = f"best so far {best.candidate.describe()} {rate:,.0f} tokens/s"
+            self._best = f"recipe so far {best.candidate.describe()} {rate:,.0f} tokens/s"
         self._console.print(
             f"trial {trial.number:>3}  {_result(trial)}", markup=False, soft_wrap=True
         )

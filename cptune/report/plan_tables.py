@@ -146,6 +146,7 @@ def _cost_lines(answer: Mapping[str, Any]) -> list[str]:
 def _megatron_lines(answer: Mapping[str, Any]) -> list[str]:
     said = answer["exports"]["megatron"]
     below, above = said["nearest_seq_len"]
-    rule = f"the sequence must divide by {said['divisor']} (nearest: {below} and {above})"
+    rule = f"the sequence must divide by {said['divisor']}"
+    rule += " and does" if below == above else f" (nearest: {below} and {above})"
     word = "takes it" if said["legal"] else "refuses it"
     return [f"{word}; {rule}", *said["reasons"]]

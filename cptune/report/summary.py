@@ -54,7 +54,8 @@ def recipe_lines(recipe: Recipe) -> list[str]:
     """What to ship, and what it cost."""
     candidate, seen, layout = recipe.candidate, recipe.measurement, recipe.candidate.layout
     batch = recipe.spec.workload.global_batch_seqs
-    exchange = f", {candidate.sharding} {candidate.strategy} in {candidate.stages} stages"
+    exchange = f", {candidate.sharding} {candidate.strategy} in {candidate.stages} "
+    exchange += "stage" if candidate.stages == 1 else "stages"
     allowed = int(recipe.capacity_bytes * (1 - recipe.spec.cluster.memory_margin))
     return [
         f"TP={layout.tp} CP={layout.cp} PP={layout.pp} DP={layout.dp} on {layout.world_size} ranks"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich import box
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -15,10 +16,11 @@ _NUMBERS = {"#", "step ms", "tokens/s", "peak", "exposed"}
 
 def trials_table(judged: Sequence[Judged]) -> Table:
     """Every trial with its verdict."""
-    table = Table(title="Trials", title_justify="left", expand=False)
+    table = Table(title="Trials", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in TRIAL_COLUMNS:
         number = column in _NUMBERS
-        table.add_column(column, justify="right" if number else "left", no_wrap=True)
+        # The layout alone may take a second line: a figure that is cut is worse than none.
+        table.add_column(column, justify="right" if number else "left", no_wrap=column != "layout")
     for one in judged:
         style = "bold green" if one.word == "chosen" else None
         table.add_row(*(Text(cell) for cell in trial_cells(one)), style=style)

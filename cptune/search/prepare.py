@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cptune.domain.candidate import Candidate
-from cptune.domain.rules import Setting, why_unsupported
+from cptune.domain.rules import Setting, Violation, why_unsupported
 from cptune.domain.study import SweepSpec
 from cptune.domain.units import bytes_text
+from cptune.domain.workload import ModelShape
 from cptune.errors import SpecError
 from cptune.search.sampler import check_storage
 from cptune.search.space import SearchSpace, build_space, choose_baseline, explicit
@@ -37,11 +38,17 @@ def prepare(spec: SweepSpec, topology: Topology | None) -> Prepared:
         check_storage(resolved.storage.study)
     setting = _setting(resolved)
     if unsupported := why_unsupported(setting):
-        raise SpecError("\n".join(violation.message for violation in unsupported))
+        raise SpecError("\n".join(f"{_key(one)} | {one.message}" for one in unsupported))
     space = build_space(resolved.axes, setting)
     return Prepared(
         spec=resolved, space=space, baseline=choose_baseline(space, resolved.baseline, setting)
     )
+
+
+def _key(violation: Violation) -> str:
+    """The key of sweep.toml that a rule of `why_unsupported` is about."""
+    name = violation.rule.rpartition(" ")[2]
+    return f"{'model' if name in ModelShape.__dataclass_fields__ else 'workload'}.{name}"
 
 
 def resolve(spec: SweepSpec, topology: Topology | None) -> SweepSpec:

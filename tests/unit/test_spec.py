@@ -208,7 +208,8 @@ def test_an_unknown_preset_lists_the_known_ones():
     known = ", ".join(preset_names())
 
     assert problems(GOOD.replace("tiny", "llama9")) == [
-        f"s.toml:3: model.preset | preset 'llama9' is not known; known: {known}"
+        "s.toml:3: model.preset | preset 'llama9' is not known, did you mean 'llama3-8b'? "
+        f"known: {known}"
     ]
 
 

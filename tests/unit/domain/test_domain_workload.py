@@ -49,7 +49,10 @@ def test_tiny_is_counted_by_hand():
 
 
 def test_an_unknown_preset_lists_the_known():
-    with pytest.raises(ValueError, match=r"preset 'llama9' is not known; known: gpt3-13b, .*tiny"):
+    with pytest.raises(
+        ValueError,
+        match=r"preset 'llama9' is not known, did you mean 'llama3-8b'\? known: gpt3-13b, .*tiny",
+    ):
         preset_fields("llama9")
 
 

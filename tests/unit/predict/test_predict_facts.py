@@ -32,7 +32,7 @@ def test_an_unknown_gpu_says_how_to_add_or_measure_it():
         read_gpu("H101")
     assert "peaks.toml" in caught.value.hint
     assert "sweep" in caught.value.hint
-    with pytest.raises(SpecError, match="is not given"):
+    with pytest.raises(SpecError, match=r"cluster.gpu \| missing"):
         read_gpu(None)
 
 

@@ -83,7 +83,7 @@ def test_the_chosen_one_needs_no_excuse():
 
 def test_the_recipe_in_words():
     assert recipe_lines(RECIPE) == [
-        "TP=1 CP=2 PP=1 DP=2 on 4 ranks, zigzag ring in 1 stages",
+        "TP=1 CP=2 PP=1 DP=2 on 4 ranks, zigzag ring in 1 stage",
         "micro-batch 1 x 2 passes, global batch 4 x 64 tokens",
         "512 tokens/s, step 500 ms (p10 500, p90 500)",
         "peak 1.50 MiB of 2.00 MiB (1.84 MiB inside the margin); forward 600 B, backward 700 B",
@@ -180,7 +180,7 @@ def test_without_a_terminal_there_are_plain_lines_on_stderr(capsys):
     assert "trial 3 tp1 cp1 dp4 out_of_memory: out of memory in forward" in words
     assert "no candidate passes yet" in words
     assert "500 ms 512 tokens/s peak 1.50 MiB exposed 25.0%" in words
-    assert "best so far tp1 cp2 dp2 zigzag ring/1 512 tokens/s" in words
+    assert "recipe so far tp1 cp2 dp2 zigzag ring/1 512 tokens/s" in words
     assert "note: a [note]" in words
 
 

@@ -258,6 +258,6 @@ def test_what_no_candidate_could_run_is_refused_at_once():
         prepare(spec, Topology(source="nvml", nodes=(node(cpus=2),)))
 
     assert str(caught.value).splitlines() == [
-        "precision fp8 cannot be tried by the torch trial, wanted bf16, fp32",
-        "mask document cannot be tried by the torch trial, wanted causal, full",
+        "workload.precision | precision fp8 cannot be tried by the torch trial, wanted bf16, fp32",
+        "workload.mask | mask document cannot be tried by the torch trial, wanted causal, full",
     ]
