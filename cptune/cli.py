@@ -6,14 +6,16 @@ command needs is imported inside it, so that `--help` stays instant.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
-from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
+from cyclopts import App, Argument, CycloptsError, MissingArgumentError, Parameter
 
 from cptune import __version__
 from cptune.balance.asked import BalanceAsked
@@ -30,7 +32,8 @@ from cptune.printing import (
 from topology.errors import TopologyError
 
 _INTERRUPTED = 130
-_TERMINATED = 143
+_SIGNALLED = 128  # an exit code is this and the signal's number
+_TERMINATED = _SIGNALLED + signal.SIGTERM
 
 
 class Format(StrEnum):
@@ -116,14 +119,19 @@ def sweep(
     from cptune.sweep import load_spec, run_sweep
 
     signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGHUP, _terminate)
+    signal.signal(signal.SIGINT, _interrupt)
     chosen = load_spec(spec, runs=runs, name=name, resume=resume)
     terminal = Terminal()
     try:
         done = run_sweep(chosen, runs=runs, address=address, resume=resume, observer=terminal)
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit) as exc:
         terminal.close()  # its live line would fold what comes next
         kept = runs / chosen.name / "spec.toml"
         say(f"stopped; go on with: {program('cptune')} sweep {kept} --runs {runs} --resume")
+        # While Ray starts, its own handler ends the process with the signal's number.
+        if isinstance(exc, SystemExit) and exc.code == signal.SIGTERM:
+            raise SystemExit(_TERMINATED) from None
         raise
     finally:
         terminal.close()
@@ -227,24 +235,54 @@ def run(arguments: Sequence[str], *, debug: bool = False) -> int:
     """
     try:
         code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-    except MissingArgumentError as exc:
-        missing = exc.argument.name if exc.argument is not None else "an argument"
-        say(f"error: {missing} is missing")
-        return 2
-    except CycloptsError as exc:
-        say(f"error: {exc}")
-        return 2
-    except (CptuneError, TopologyError) as exc:
-        if debug:
+    except (CycloptsError, CptuneError, TopologyError, OSError, KeyboardInterrupt) as exc:
+        if debug and not isinstance(exc, CycloptsError):
             raise
-        say(f"error: {exc}")
-        if exc.hint:
-            say(f"hint: {exc.hint}")
-        return exc.exit_code if isinstance(exc, CptuneError) else 1
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+        return _code_of(exc)
     return code if isinstance(code, int) else 0
 
 
-def _terminate(*_: object) -> NoReturn:
-    raise SystemExit(_TERMINATED)
+def _code_of(exc: BaseException) -> int:
+    """Say what went wrong; returns the exit code."""
+    match exc:
+        case KeyboardInterrupt():
+            return _INTERRUPTED
+        case MissingArgumentError(argument=Argument(name=name)):
+            say(f"error: {name} is missing")
+            return 2
+        case CptuneError() | TopologyError():
+            say(f"error: {exc}")
+            if exc.hint:
+                say(f"hint: {exc.hint}")
+            return exc.exit_code if isinstance(exc, CptuneError) else 1
+        case OSError():
+            return _lost_output(exc)
+        case _:
+            say(f"error: {exc}")
+            return 2
+
+
+def _lost_output(exc: OSError) -> int:
+    """What was to be printed cannot be; what a run keeps in its directory is kept."""
+    with suppress(OSError, ValueError):
+        why = "its reader went away" if isinstance(exc, BrokenPipeError) else exc.strerror
+        say(f"error: {exc}" if exc.filename else f"error: cannot print: {why}")
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
+    return 1
+
+
+def _terminate(number: int, _: object) -> NoReturn:
+    _ignore_repeats()
+    raise SystemExit(_SIGNALLED + number)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    _ignore_repeats()
+    raise KeyboardInterrupt
+
+
+def _ignore_repeats() -> None:
+    """Let the clean-up that the first signal starts come to its end; it takes a few seconds."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)

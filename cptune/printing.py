@@ -44,6 +44,7 @@ def print_answer(
 def print_json(answer: dict[str, object]) -> None:
     """JSON to stdout, alone."""
     sys.stdout.write(json.dumps(answer, indent=2) + "\n")
+    sys.stdout.flush()
 
 
 def sweep_json(done: Sweep) -> dict[str, object]:

@@ -46,7 +46,7 @@ def load(path: Path) -> SweepSpec:
         SpecError: when the file cannot be read, is not TOML, or breaks a rule.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
         raise SpecError(f"cannot read {path}: {exc}", hint="wanted a sweep.toml") from exc
     return parse(text, source=str(path), default_name=path.stem)
@@ -66,7 +66,10 @@ def parse(text: str, *, source: str, default_name: str) -> SweepSpec:
     """
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
+    except (
+        ValueError,
+        RecursionError,
+    ) as exc:  # deep nests and endless numbers are no TOML of ours
         raise SpecError(f"{source} is not TOML: {exc}") from exc
     data.setdefault("name", default_name)
     lines = _key_lines(text)

@@ -20,7 +20,7 @@ from cptune.domain.recipe import Recipe
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec
 from cptune.domain.trial import Trial
-from cptune.errors import SpecError
+from cptune.errors import LedgerError, SpecError
 from cptune.logs import EventLog
 from cptune.predict.trials import TrialPredictor
 from cptune.recipe.fingerprint import stamp_of
@@ -71,6 +71,7 @@ def load_spec(path: Path | None, *, runs: Path, name: str | None, resume: bool) 
     """
     if path is None and resume:
         path = runs / (name or specs.QUICKSTART) / "spec.toml"
+    _check_path(runs / (name or specs.QUICKSTART))
     if path is None:
         return specs.load_quickstart(name or free_name(runs, specs.QUICKSTART))
     spec = specs.load(path)
@@ -116,7 +117,7 @@ def run_sweep(
             ranks = prepared.spec.cluster.world_size or 0
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=ranks))
             refuse_gpus(prepared.spec, topology)
-        log = stack.enter_context(closing(EventLog(run.path / "log.jsonl")))
+        log = stack.enter_context(closing(_open_log(run.path / "log.jsonl")))
         log.write("sweep_started", resume=resume, address=address, pid=os.getpid())
         observer = Logged(observer, log)
         ready = stack.enter_context(ready_for_trials(prepared.spec, nodes=nodes, topology=topology))
@@ -136,6 +137,7 @@ def run_sweep(
 
 def _open_run(spec: SweepSpec, path: Path, *, resume: bool) -> RunDirectory:
     """The run directory, held by this process, with the resolved spec in it."""
+    _check_path(path)
     if path.exists() and not (path / "spec.toml").exists() and _holds_files(path):
         raise SpecError(
             f"{path} is no run directory: it holds files and no spec.toml",
@@ -153,6 +155,23 @@ def _open_run(spec: SweepSpec, path: Path, *, resume: bool) -> RunDirectory:
         run.close()
         raise
     return run
+
+
+def _open_log(path: Path) -> EventLog:
+    try:
+        return EventLog(path)
+    except OSError as exc:
+        raise LedgerError(f"cannot write {path}: {exc.strerror}") from exc
+
+
+def _check_path(path: Path) -> None:
+    """Refuse a path that this system, or SQLite, cannot name."""
+    try:
+        str(path).encode()
+        path.exists()
+    except (OSError, UnicodeEncodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it is no text"
+        raise SpecError(f"run directory {str(path)!a} cannot be used: {reason}") from exc
 
 
 def _holds_files(path: Path) -> bool:

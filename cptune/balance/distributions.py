@@ -14,6 +14,7 @@ from cptune.balance.histogram import LONGEST
 from cptune.balance.work import Reals, Tokens, published
 from cptune.errors import SpecError
 
+_LARGEST = 1e12  # of any parameter, in tokens or without unit
 _TABLE = 1 << 20  # lengths at as many evenly spaced quantiles
 _CALL = re.compile(r"\s*([a-z][a-z0-9-]*)\s*(?:\((.*)\))?\s*")
 _PARAMETERS = {
@@ -112,9 +113,12 @@ def _parametric(text: str, name: str, given: Mapping[str, float]) -> Callable[[R
             f"wanted {' and '.join(wanted)}, and max if any"
         )
     for key, value in given.items():
-        if not (_ABOVE[key] < value if key in _ABOVE else value >= 1) or value == float("inf"):
+        enough = _ABOVE[key] < value if key in _ABOVE else value >= 1
+        if not enough or value > _LARGEST:
             least = "more than 0" if key in _ABOVE else "1 token or more"
-            raise SpecError(f"lengths {text!r}: {key} is {value:g}; wanted {least}")
+            raise SpecError(
+                f"lengths {text!r}: {key} is {value:g}; wanted {least}, and {_LARGEST:g} at most"
+            )
     if name == "fixed":
         return lambda share: np.full_like(share, given["tokens"])
     if name == "pareto":

@@ -10,7 +10,10 @@ from cptune.balance.asked import Packing, Split
 from cptune.balance.pack import StepCutter, cut_rows, cut_stream, pack
 from cptune.balance.spread import SpreadMeter
 from cptune.balance.work import Reals, Tokens, Work, rank_work
+from cptune.domain.checks import MOST_RANKS
 from cptune.errors import SpecError
+
+_MOST_TOKENS = 1 << 30  # of one GPU; the longest published contexts have 1 << 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +35,13 @@ class Setting:
     split: Split = Split.DOCUMENT
 
     def __post_init__(self) -> None:
-        for name, value in (("world", self.world), ("tokens-per-gpu", self.tokens_per_gpu)):
-            if value < 1:
-                raise SpecError(f"{name} is {value}; wanted 1 or more")
+        limits = (
+            ("world", self.world, MOST_RANKS),
+            ("tokens-per-gpu", self.tokens_per_gpu, _MOST_TOKENS),
+        )
+        for name, value, most in limits:
+            if not 1 <= value <= most:
+                raise SpecError(f"{name} is {value}; wanted 1 to {most:,}")
         if not self.cps:
             raise SpecError("cp is empty; wanted sizes like 1,2,4,8")
         for cp in self.cps:

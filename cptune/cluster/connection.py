@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Generator
@@ -21,6 +22,7 @@ from cptune.errors import ClusterError
 _Handler = Callable[[int, FrameType | None], object] | int | signal.Handlers | None
 
 LOCAL = "local"
+_KNOCK_S = 10.0
 _OBJECT_STORE_BYTES = 100_000_000  # trials pass a few kilobytes; Ray's default is a third of RAM
 
 
@@ -68,10 +70,33 @@ def _start(address: str, *, cpus: int) -> None:
                 log_to_driver=False,
             )
         else:
+            _knock(address)
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as exc:
         what = "start a local Ray" if address == LOCAL else f"reach Ray at {address}"
         raise ClusterError(f"cannot {what}: {exc}") from exc
+
+
+def _knock(address: str) -> None:
+    """Refuse an address where nobody listens: Ray itself dials on for minutes.
+
+    Raises:
+        ClusterError: when the address is no host:port, or nobody answers there in time.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host and address == "auto":
+        return
+    if not port.isdigit() or not host or not 0 < int(port) < 1 << 16:
+        raise ClusterError(
+            f"--address is {address!r}; wanted host:port with a port of 1 to 65535, or local"
+        )
+    try:
+        socket.create_connection((host, int(port)), timeout=_KNOCK_S).close()
+    except OSError as exc:
+        raise ClusterError(
+            f"cannot reach Ray at {address}: {exc}",
+            hint="wanted the address that `ray start --head` printed",
+        ) from exc
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+#: More ranks than any cluster has.
+MOST_RANKS = 1 << 20
 #: No size of a model, a batch or a cluster comes near it, and divisors of less are found quickly.
 _TOO_LARGE = 1 << 48
 
@@ -19,6 +21,30 @@ def require_positive(noun: object, *names: str) -> None:
         raise ValueError(
             f"{', '.join(bad)}; wanted 1 or more{' and less than 2^48' if too_large else ''}"
         )
+
+
+def require_range(noun: object, least: float, most: float, *names: str) -> None:
+    """Refuse a field, or a value of a list, outside [least, most]; so that NaN fails.
+
+    Raises:
+        ValueError: naming every field at fault and its value.
+    """
+    bad = [
+        (name, value)
+        for name in names
+        for value in _values(getattr(noun, name))
+        if not least <= value <= most
+    ]
+    if bad:
+        seen = ", ".join(f"{name} is {value}" for name, value in bad)
+        above = any(value > most for _, value in bad)
+        raise ValueError(f"{seen}; wanted {least:,} {f'to {most:,}' if above else 'or more'}")
+
+
+def _values(field: float | tuple[float, ...] | None) -> tuple[float, ...]:
+    if field is None:
+        return ()
+    return field if isinstance(field, tuple) else (field,)
 
 
 def require_share(noun: object, *names: str) -> None:

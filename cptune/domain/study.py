@@ -12,8 +12,12 @@ from cptune.domain.candidate import (
     ShardingKind,
     Strategy,
 )
-from cptune.domain.checks import require_positive, require_share
+from cptune.domain.checks import MOST_RANKS, require_positive, require_range, require_share
 from cptune.domain.workload import ModelShape, Workload
+
+_LONGEST_S = 1e7  # 115 days; Ray and gloo overflow far beyond
+_LONGEST_NAME = 100
+_LARGEST_SEED = (1 << 32) - 1  # of numpy, which Optuna's samplers draw from
 
 
 class SamplerName(StrEnum):
@@ -43,7 +47,8 @@ class ClusterSpec:
 
     def __post_init__(self) -> None:
         require_share(self, "memory_margin")
-        sizes = ("world_size", "gpus_per_node", "network_bytes_per_s")
+        require_range(self, 1, MOST_RANKS, "world_size")
+        sizes = ("gpus_per_node", "network_bytes_per_s")
         require_positive(self, *(name for name in sizes if getattr(self, name) is not None))
         if self.device_memory_bytes < 0:
             raise ValueError(
@@ -69,10 +74,7 @@ class Axes:
     data_parallel: tuple[DataParallelKind, ...] = (DataParallelKind.DDP,)
 
     def __post_init__(self) -> None:
-        for name in ("tp", "cp", "pp", "vpp", "micro_batch", "stages"):
-            low = [value for value in getattr(self, name) if value < 1]
-            if low:
-                raise ValueError(f"{name} holds {low}; wanted 1 or more")
+        require_range(self, 1, MOST_RANKS, "tp", "cp", "pp", "vpp", "micro_batch", "stages")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,9 @@ class SearchSettings:
     sampler: SamplerName = SamplerName.TPE
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        require_range(self, 0, _LARGEST_SEED, "seed")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
@@ -123,9 +128,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         require_positive(self, "trials", "steps", "warmup_steps")
-        for name in ("wall_s", "trial_s"):
-            if not getattr(self, name) > 0:  # so that NaN fails
-                raise ValueError(f"{name} is {getattr(self, name)}; wanted more than 0 seconds")
+        require_range(self, 1e-3, _LONGEST_S, "wall_s", "trial_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,4 +159,9 @@ class SweepSpec:
             raise ValueError(
                 f"name is {self.name!r}; wanted letters, digits, '-', '_' and '.', "
                 "since it names the run directory"
+            )
+        if len(self.name) > _LONGEST_NAME:
+            raise ValueError(
+                f"name has {len(self.name)} characters; wanted {_LONGEST_NAME} or fewer, since it "
+                "names the run directory"
             )

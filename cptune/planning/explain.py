@@ -14,6 +14,7 @@ from cptune.domain.candidate import (
     ShardingKind,
     Strategy,
 )
+from cptune.domain.checks import MOST_RANKS, require_range
 from cptune.domain.layout import ParallelLayout
 from cptune.domain.rules import Setting, why_infeasible
 from cptune.domain.study import SweepSpec
@@ -26,6 +27,8 @@ from cptune.predict.case import Case
 from cptune.predict.prediction import Predictor
 
 _Word = TypeVar("_Word")
+
+_SIZES = ("tp", "cp", "pp", "vpp", "ulysses", "ep", "micro_batch")
 
 
 def setting_of(case: Case) -> Setting:
@@ -76,13 +79,11 @@ def explain(
 
 
 def _candidate(spec: SweepSpec, asked: Asked, world_size: int) -> Candidate:
-    low = [
-        f"{name} is {getattr(asked, name)}"
-        for name in ("tp", "cp", "pp", "vpp", "ulysses", "ep", "micro_batch")
-        if getattr(asked, name) is not None and getattr(asked, name) < 1
-    ]
-    if low:
-        raise SpecError(f"{', '.join(low)}; wanted 1 or more")
+    try:
+        require_range(asked, 1, MOST_RANKS, *_SIZES)
+        require_range(asked, 0, MOST_RANKS, "stages")
+    except ValueError as exc:
+        raise SpecError(str(exc)) from exc
     axes = spec.axes
     rest = asked.tp * asked.cp * asked.pp
     layout = ParallelLayout(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
@@ -37,15 +39,18 @@ class Terminal:
         if best is not None and best.measurement is not None:
             rate = best.measurement.tokens_per_s
             self._best = f"recipe so far {best.candidate.describe()} {rate:,.0f} tokens/s"
-        self._console.print(
-            f"trial {trial.number:>3}  {_result(trial)}", markup=False, soft_wrap=True
-        )
+        self._say(f"trial {trial.number:>3}  {_result(trial)}")
         if not self._console.is_terminal:
-            self._console.print(f"           {self._best}", markup=False, soft_wrap=True)
+            self._say(f"           {self._best}")
 
     def note(self, message: str) -> None:
         """Say something that a person should know."""
-        self._console.print(f"note: {message}", markup=False, soft_wrap=True)
+        self._say(f"note: {message}")
+
+    def _say(self, line: str) -> None:
+        # A reader that went away, or a full disk behind it, does not end a sweep.
+        with suppress(OSError, ValueError):
+            self._console.print(line, markup=False, soft_wrap=True)
 
     def close(self) -> None:
         """End the live line."""

@@ -18,6 +18,8 @@ def write_durably(path: Path, data: bytes) -> None:
     Raises:
         LedgerError: when the file cannot be written; nothing of it is left.
     """
+    if path.exists() and not path.is_file():
+        raise LedgerError(f"cannot write {path}: it is there and is no regular file")
     temporary = path.with_name(
         f"{TEMPORARY_PREFIX}{path.name}-{os.getpid()}-{secrets.token_hex(4)}"
     )

@@ -1,6 +1,5 @@
 """sweep.toml: every problem at once, each with its path and line, and the way back to TOML."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -161,7 +160,7 @@ def test_a_field_overrides_the_preset():
         ),
         (
             GOOD + "[budget]\nwall_s = nan\n",
-            "s.toml:7: budget | wall_s is nan; wanted more than 0 seconds",
+            "s.toml:7: budget | wall_s is nan; wanted 0.001 or more",
         ),
         (
             GOOD + '[axes]\ntp = [\n  1,\n  "2",\n]\n',
@@ -171,7 +170,7 @@ def test_a_field_overrides_the_preset():
             GOOD + "[axes]\ncp = 2\n",
             "s.toml:8: axes.cp | input should be a valid array, not 2",
         ),
-        (GOOD + "[axes]\ncp = [1, 0]\n", "s.toml:7: axes | cp holds [0]; wanted 1 or more"),
+        (GOOD + "[axes]\ncp = [1, 0]\n", "s.toml:7: axes | cp is 0; wanted 1 or more"),
         (
             GOOD + '[axes]\nsharding = ["zig"]\n',
             "s.toml:8: axes.sharding.0 | input should be 'contiguous', 'zigzag' or 'balanced', "
@@ -329,7 +328,7 @@ specs = st.builds(
     ),
     baseline=st.builds(Baseline, tp=st.none() | st.integers(1, 8)),
     objective=st.builds(Objective, exposed_comm_share=share, throughput_slack=share),
-    budget=st.builds(Budget, wall_s=st.floats(1e-3, 1e9) | st.just(math.inf)),
+    budget=st.builds(Budget, wall_s=st.floats(1e-3, 1e7)),
 )
 
 

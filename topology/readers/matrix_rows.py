@@ -24,6 +24,8 @@ def is_whole(row: Row, columns: list[str], *, source: SourceText, notes: list[st
     """Does the row have all cells? A row that just ends is left out; a wrong one is refused."""
     place = f"line {row.line}, row {row.label}"
     words = row.rest.split()
+    if not columns:
+        raise source.refusal(place, saw="no column before it", wanted="a header with GPU0 ...")
     if len(row.cells) > len(columns):
         raise source.refusal(place, saw=f"{len(row.cells)} cells", wanted=f"{len(columns)}")
     if len(row.cells) == len(columns):

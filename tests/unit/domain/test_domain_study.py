@@ -17,12 +17,12 @@ from cptune.domain.study import Axes, Budget, ClusterSpec, Objective, SweepSpec
         (ClusterSpec, {"network_bytes_per_s": math.nan}, "network_bytes_per_s is nan"),
         (ClusterSpec, {"gpus_per_node": -1}, "gpus_per_node is -1"),
         (ClusterSpec, {"device_memory_bytes": -1}, "device_memory_bytes is -1; wanted 0"),
-        (Axes, {"cp": (2, 0, -4)}, r"cp holds \[0, -4\]; wanted 1 or more"),
+        (Axes, {"cp": (2, 0, -4)}, "cp is 0, cp is -4; wanted 1 or more"),
         (Objective, {"exposed_comm_share": -0.1}, "exposed_comm_share is -0.1"),
         (Objective, {"throughput_slack": 1}, "throughput_slack is 1; wanted a share"),
         (Budget, {"trials": 0, "steps": -2}, "trials is 0, steps is -2; wanted 1 or more"),
-        (Budget, {"wall_s": 0.0}, "wall_s is 0.0; wanted more than 0 seconds"),
-        (Budget, {"trial_s": math.nan}, "trial_s is nan; wanted more than 0 seconds"),
+        (Budget, {"wall_s": 0.0}, "wall_s is 0.0; wanted 0.001 or more"),
+        (Budget, {"trial_s": math.nan}, "trial_s is nan; wanted 0.001 or more"),
     ],
 )
 def test_a_field_out_of_range_is_named_with_its_value(noun, fields, message):

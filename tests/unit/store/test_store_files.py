@@ -53,7 +53,7 @@ def test_a_written_file_replaces_the_old_one_whole(tmp_path):
     [
         (("none", "file"), "No such file or directory"),
         (("taken", "file"), "Not a directory"),
-        (("folder",), "Is a directory"),
+        (("folder",), "it is there and is no regular file"),
         (("n" * 240,), "File name too long"),
     ],
 )
