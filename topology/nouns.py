@@ -11,6 +11,7 @@ from itertools import combinations
 from typing import ClassVar, Self
 
 from topology.errors import TopologyError
+from topology.gpu import Gpu, lasting_facts
 from topology.network import Edge, Network, Tier, TierKind
 from topology.record import (
     Record,
@@ -59,31 +60,17 @@ class LinkKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu(Record):
-    """One GPU as its source numbers it."""
-
-    index: int  # the source's own: GPU3 is 3
-    name: str | None = None
-    uuid: str | None = None
-    pci_bus_id: str | None = None  # as in sysfs: 0000:1b:00.0
-    memory_bytes: int | None = None
-    numa_node: int | None = None
-    cpu_affinity: str | None = None  # as in sysfs: 0-47,96-143
-    mig: bool | None = None
-
-    def __post_init__(self) -> None:
-        at_least(index=(self.index, 0), memory_bytes=(self.memory_bytes, 1))
-        at_least(numa_node=(self.numa_node, 0))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Nic(Record):
     """One network device that can do RDMA."""
+
+    optional: ClassVar[tuple[str, ...]] = ("link_layer", "state")
 
     name: str
     pci_bus_id: str | None = None
     speed_bytes_per_s: float | None = None  # one direction
     numa_node: int | None = None
+    link_layer: str | None = None  # InfiniBand, Ethernet, or what else its driver says
+    state: str | None = None  # of the fastest port: ACTIVE, DOWN
 
     def __post_init__(self) -> None:
         at_least(speed_bytes_per_s=(self.speed_bytes_per_s, 1), numa_node=(self.numa_node, 0))
@@ -202,9 +189,12 @@ class Topology:
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 of the facts: nodes and network, without notes, driver version and source."""
-        nodes = [node.to_json() for node in self.nodes]
-        facts = [{k: v for k, v in node.items() if k not in _NOT_HASHED} for node in nodes]
+        """SHA-256 of the facts: no notes, driver version or source, and nothing that passes.
+
+        A fact that documents did not have at first counts only where it is told, so that old
+        documents keep their hash.
+        """
+        facts = [_facts(node) for node in self.nodes]
         network = {k: v for k, v in self.network.to_json().items() if k not in _NOT_HASHED}
         text = canonical_json({"nodes": facts, "network": network})
         return hashlib.sha256(text.encode()).hexdigest()
@@ -246,3 +236,9 @@ class Topology:
                 hint="after an edit by hand set content_hash to null",
             )
         return topology
+
+
+def _facts(node: Node) -> dict[str, object]:
+    told = {name: value for name, value in node.to_json().items() if name not in _NOT_HASHED}
+    devices = {"gpus": node.gpus, "nics": node.nics}
+    return told | {word: [lasting_facts(noun) for noun in nouns] for word, nouns in devices.items()}

@@ -8,85 +8,24 @@ import ctypes
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import combinations
-from types import ModuleType
 
+from topology.driver import NOT_FOUND, NOT_SUPPORTED, Driver
 from topology.errors import TopologyError
+from topology.fabric import read_fabric
+from topology.gpu import C2c, Pcie
 from topology.host import WORD_BITS, cpu_list
-from topology.sysfs import normal_bus_id
-from topology.wiring import FarEnd, GpuReading, MachineReading, NvlinkEnd, PairReading, fold_notes
+from topology.nvlink_ports import read_bus_id, read_nvlinks
+from topology.wiring import GpuReading, MachineReading, PairReading
 
-_INVALID_ARGUMENT, _NOT_SUPPORTED = 2, 3  # nvmlReturn_t of nvml.h
-_NO_SUCH_LINK = (_NOT_SUPPORTED, _INVALID_ARGUMENT)  # what a link beyond the board answers
 # nvmlGpuP2PCapsIndex_t; pynvml's own name for 0 is a tuple by mistake
 _READS, _WRITES, _NVLINK = 0, 1, 2
 _ACCESS = {_READS: "peer reads", _WRITES: "peer writes", _NVLINK: "peer access over NVLink"}
 _P2P_UNKNOWN = 6
-_CAP_P2P = 0  # NVML_NVLINK_CAP_P2P_SUPPORTED
-_FIELD_LINK_COUNT = 91  # NVML_FI_DEV_NVLINK_LINK_COUNT
-_FIELD_LINK_STATE = 165  # NVML_FI_DEV_NVLINK_GET_STATE, scope is the link
-_FAR_ENDS = {0: FarEnd.GPU, 1: FarEnd.OTHER, 2: FarEnd.SWITCH}
+_FIELD_C2C_COUNT = 170  # NVML_FI_DEV_C2C_LINK_COUNT
+_FIELD_C2C_SPEED = 172  # NVML_FI_DEV_C2C_LINK_GET_MAX_BW, MB/s, scope is the link
+_MEGA = 1e6
 _LEAST_WORDS = 16  # room for 1024 CPU numbers, which may have gaps
-
-
-@dataclass(slots=True, kw_only=True)
-class _Driver:
-    """Calls NVML by name; remembers what it would not tell, and why."""
-
-    nvml: ModuleType
-    refusals: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
-    last_code: int = 0  # nvmlReturn_t of the last call
-
-    def ask(self, call: str, *args: object) -> object:
-        """The answer, or None where there is none; `last_code` says why."""
-        self.last_code = 0
-        try:
-            return getattr(self.nvml, call)(*args)
-        except self.nvml.NVMLError as exc:
-            self.last_code = exc.value
-        except UnicodeDecodeError:
-            self.last_code = self.nvml.NVML_ERROR_UNKNOWN
-        return None
-
-    def ask_whole(self, call: str, *args: object) -> int | None:
-        """As `ask`, for calls that answer a number."""
-        answer = self.ask(call, *args)
-        return answer if isinstance(answer, int) else None
-
-    def ask_text(self, call: str, *args: object) -> str | None:
-        """As `ask`, for calls that answer text."""
-        return str(self.ask(call, *args) or "") or None
-
-    def ask_field(self, handle: object, *, name: int, scope: int = 0) -> int | None:
-        """One small number by field id; each field carries a return code of its own."""
-        answer = self.ask("nvmlDeviceGetFieldValues", handle, [(name, scope)])
-        if not isinstance(answer, ctypes.Array):
-            return None
-        self.last_code = answer[0].nvmlReturn
-        return None if self.last_code else int(answer[0].value.uiVal)
-
-    def note(self, what: str, subject: str, fact: str) -> None:
-        """Remember that the last call did not tell `fact`, if so."""
-        if self.last_code:
-            facts = self.refusals.setdefault((what, subject, self.why()), [])
-            facts += [] if fact in facts else [fact]
-
-    def why(self) -> str:
-        """The driver's own words for the last refusal."""
-        return str(self.nvml.NVMLError(self.last_code))
-
-    def notes(self) -> list[str]:
-        """What was refused, folded over GPUs and pairs."""
-        folded: list[str] = []
-        for kind in dict.fromkeys(what for what, _, _ in self.refusals):
-            remarks = [
-                (subject, f"{', '.join(facts)} not told (NVML: {why})")
-                for (what, subject, why), facts in self.refusals.items()
-                if what == kind
-            ]
-            folded += fold_notes(kind, remarks)
-        return folded
 
 
 def read_machine() -> MachineReading:
@@ -116,7 +55,7 @@ def read_machine() -> MachineReading:
 
 
 @contextmanager
-def _opened() -> Generator[_Driver]:
+def _opened() -> Generator[Driver]:
     try:
         import pynvml
     except ImportError as exc:
@@ -125,14 +64,14 @@ def _opened() -> Generator[_Driver]:
         pynvml.nvmlInit()
     except pynvml.NVMLError as exc:
         raise TopologyError(f"NVML cannot be opened: {exc}") from exc
-    driver = _Driver(nvml=pynvml)
+    driver = Driver(nvml=pynvml)
     try:
         yield driver
     finally:
         driver.ask("nvmlShutdown")
 
 
-def _read_gpu(driver: _Driver, *, index: int, handle: object) -> GpuReading:
+def _read_gpu(driver: Driver, *, index: int, handle: object) -> GpuReading:
     if handle is None:
         return GpuReading(index=index)
     subject = str(index)
@@ -144,12 +83,15 @@ def _read_gpu(driver: _Driver, *, index: int, handle: object) -> GpuReading:
 
     name = text("name", "nvmlDeviceGetName")
     uuid = text("uuid", "nvmlDeviceGetUUID")
-    bus_id = _bus_id(driver.ask("nvmlDeviceGetPciInfo", handle))
+    bus_id = read_bus_id(driver.ask("nvmlDeviceGetPciInfo", handle))
     driver.note("GPU", subject, "PCI address")
     memory = driver.ask("nvmlDeviceGetMemoryInfo", handle)
     driver.note("GPU", subject, "memory")
     capability = driver.ask("nvmlDeviceGetCudaComputeCapability", handle)
     driver.note("GPU", subject, "compute capability")
+    mig = _read_mig(driver, subject=subject, handle=handle)
+    mig_uuids = _read_mig_uuids(driver, subject=subject, handle=handle) if mig else None
+    count, nvlinks = read_nvlinks(driver, subject=subject, handle=handle)
     return GpuReading(
         index=index,
         name=name,
@@ -157,15 +99,20 @@ def _read_gpu(driver: _Driver, *, index: int, handle: object) -> GpuReading:
         pci_bus_id=bus_id,
         memory_bytes=getattr(memory, "total", None) or None,
         cpu_affinity=_read_cpu_affinity(driver, subject=subject, handle=handle),
-        mig=_read_mig(driver, subject=subject, handle=handle),
+        mig=mig,
+        mig_uuids=mig_uuids,
         compute_capability=".".join(map(str, capability))
         if isinstance(capability, tuple)
         else None,
-        nvlinks=_read_nvlinks(driver, subject=subject, handle=handle),
+        nvlinks=nvlinks,
+        nvlink_count=count,
+        pcie=_read_pcie(driver, subject=subject, handle=handle),
+        fabric=read_fabric(driver, subject=subject, handle=handle),
+        c2c=_read_c2c(driver, subject=subject, handle=handle),
     )
 
 
-def _read_cpu_affinity(driver: _Driver, *, subject: str, handle: object) -> str | None:
+def _read_cpu_affinity(driver: Driver, *, subject: str, handle: object) -> str | None:
     words = max(_LEAST_WORDS, -(-(os.cpu_count() or 1) // WORD_BITS))
     mask = driver.ask("nvmlDeviceGetCpuAffinity", handle, words)
     driver.note("GPU", subject, "CPU affinity")
@@ -174,54 +121,57 @@ def _read_cpu_affinity(driver: _Driver, *, subject: str, handle: object) -> str 
     return cpu_list(int(word) for word in mask)
 
 
-def _read_mig(driver: _Driver, *, subject: str, handle: object) -> bool | None:
+def _read_mig(driver: Driver, *, subject: str, handle: object) -> bool | None:
     modes = driver.ask("nvmlDeviceGetMigMode", handle)  # [current, pending]
-    if driver.last_code == _NOT_SUPPORTED:
+    if driver.last_code == NOT_SUPPORTED:
         return False  # nvml.h: the device has no MIG
     driver.note("GPU", subject, "MIG mode")
     return modes[0] == 1 if isinstance(modes, list) else None
 
 
-def _read_nvlinks(driver: _Driver, *, subject: str, handle: object) -> tuple[NvlinkEnd, ...] | None:
-    bound = driver.ask_field(handle, name=_FIELD_LINK_COUNT)
-    if bound is None:
-        bound = int(driver.nvml.NVML_NVLINK_MAX_LINKS)
-    ends: list[NvlinkEnd] = []
-    for link in range(bound):
-        active = driver.ask_whole("nvmlDeviceGetNvLinkState", handle, link)
-        if active is None and driver.last_code != _INVALID_ARGUMENT:
-            refused = driver.last_code
-            active = driver.ask_field(handle, name=_FIELD_LINK_STATE, scope=link)
-            driver.last_code = refused if driver.last_code else 0
-        if driver.last_code not in (0, *_NO_SUCH_LINK):
-            driver.note("GPU", subject, "NVLink state")
-            return None
-        if active == 1 and _carries_peers(driver, handle=handle, link=link):
-            ends.append(_read_end(driver, handle=handle, link=link))
-    return tuple(ends)
-
-
-def _carries_peers(driver: _Driver, *, handle: object, link: int) -> bool:
-    """False only where the driver says so: NCCL drops such links too."""
-    return driver.ask_whole("nvmlDeviceGetNvLinkCapability", handle, link, _CAP_P2P) != 0
-
-
-def _read_end(driver: _Driver, *, handle: object, link: int) -> NvlinkEnd:
-    kind = driver.ask_whole("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
-    remote = driver.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
-    far_end = FarEnd.UNKNOWN if kind is None else _FAR_ENDS.get(kind, FarEnd.UNKNOWN)
-    return NvlinkEnd(far_end=far_end, bus_id=_bus_id(remote))
-
-
-def _bus_id(pci: object) -> str | None:
-    """In virtual machines the far end's address may be empty or not printable."""
-    try:
-        return normal_bus_id(str(getattr(pci, "busId", "")))
-    except UnicodeDecodeError:
+def _read_mig_uuids(driver: Driver, *, subject: str, handle: object) -> tuple[str, ...] | None:
+    count = driver.ask_whole("nvmlDeviceGetMaxMigDeviceCount", handle)
+    driver.note("GPU", subject, "MIG devices")
+    if count is None:
         return None
+    uuids: list[str] = []
+    for slot in range(count):
+        device = driver.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, slot)
+        if driver.last_code == NOT_FOUND:
+            continue  # an empty slot
+        uuid = None if driver.last_code else driver.ask_text("nvmlDeviceGetUUID", device)
+        driver.note("GPU", subject, "MIG devices")
+        uuids += [uuid] if uuid is not None else []
+    return tuple(uuids)
 
 
-def _read_pair(driver: _Driver, *, a: int, b: int, handles: tuple[object, object]) -> PairReading:
+def _read_pcie(driver: Driver, *, subject: str, handle: object) -> Pcie | None:
+    def whole(fact: str, call: str) -> int | None:
+        answer = driver.ask_whole(call, handle)
+        driver.note("GPU", subject, fact)
+        return answer or None  # 0 tells nothing
+
+    link = Pcie(
+        generation=whole("PCIe generation", "nvmlDeviceGetMaxPcieLinkGeneration"),
+        width=whole("PCIe width", "nvmlDeviceGetMaxPcieLinkWidth"),
+        now_generation=whole("PCIe generation now", "nvmlDeviceGetCurrPcieLinkGeneration"),
+        now_width=whole("PCIe width now", "nvmlDeviceGetCurrPcieLinkWidth"),
+    )
+    return None if link == Pcie() else link
+
+
+def _read_c2c(driver: Driver, *, subject: str, handle: object) -> C2c | None:
+    count = driver.ask_field(handle, name=_FIELD_C2C_COUNT)
+    driver.note("GPU", subject, "C2C links")
+    if not count:
+        return None if count is None else C2c(count=0)
+    speeds = [driver.ask_field(handle, name=_FIELD_C2C_SPEED, scope=link) for link in range(count)]
+    driver.note("GPU", subject, "C2C speed")
+    known = [speed for speed in speeds if speed]
+    return C2c(count=count, bytes_per_s=min(known) * _MEGA if known else None)
+
+
+def _read_pair(driver: Driver, *, a: int, b: int, handles: tuple[object, object]) -> PairReading:
     if None in handles:
         return PairReading(a=a, b=b)
     subject = f"{a}-{b}"
@@ -233,7 +183,7 @@ def _read_pair(driver: _Driver, *, a: int, b: int, handles: tuple[object, object
 
 
 def _both_ways(
-    driver: _Driver, *, handles: tuple[object, object], subject: str, about: tuple[int, ...]
+    driver: Driver, *, handles: tuple[object, object], subject: str, about: tuple[int, ...]
 ) -> bool | None:
     """False if any answer is a refusal of access, else None if any is not told."""
     states: list[int | None] = []

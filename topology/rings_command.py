@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from topology.cli import write_text
 from topology.discover import discover
 from topology.errors import TopologyError
 from topology.graph import DeviceEdge
@@ -36,6 +37,8 @@ def main(argv: Sequence[str]) -> int:
         failed = 1
         plan = plan_rings(topology, tp=options.tp, cp=options.cp)
         failed = 2
+        if options.svg is not None:
+            _draw(options.svg, topology=topology, plan=plan)
         _print(_json(plan) if options.format == "json" else render_rings(plan))
     except TopologyError as exc:
         hint = f" ({exc.hint})" if exc.hint else ""
@@ -106,6 +109,13 @@ def _json(plan: RingPlan) -> str:
     return json.dumps(plan.to_json(), indent=1, allow_nan=False) + "\n"
 
 
+def _draw(path: Path, *, topology: Topology, plan: RingPlan) -> None:
+    from topology.picture import render_svg  # only where a picture is asked for
+
+    write_text(path, text=render_svg(topology, plan))
+    sys.stderr.write(f"wrote {path}\n")
+
+
 def _print(text: str) -> None:
     try:
         sys.stdout.write(text)
@@ -145,6 +155,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--format", choices=("table", "json"), default="table", help="for people, or JSON"
+    )
+    parser.add_argument(
+        "--svg", type=Path, metavar="FILE", help="also draw the wiring and the rings into FILE"
     )
     parser.add_argument(
         "files",

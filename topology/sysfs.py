@@ -1,6 +1,7 @@
 """NICs, PCIe paths and NUMA nodes from /sys. The root is a parameter, so a built tree is a test."""
 
 import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from topology.nouns import LinkKind, Nic
@@ -8,6 +9,7 @@ from topology.nouns import LinkKind, Nic
 _BUS_ID = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 _RATE = re.compile(r"([0-9.]+) Gb/sec")
+_ACTIVE = "ACTIVE"
 _BRIDGE_CLASS = "0x0680"  # PCI class "other bridge"; an NVSwitch shows as one
 
 
@@ -53,7 +55,7 @@ def is_switch(bus_id: str, *, root: Path) -> bool:
 def read_nics(root: Path) -> tuple[list[Nic], list[str]]:
     """RDMA network devices by name, and notes on what was missing.
 
-    Every device of `class/infiniband` is listed, also those for storage or management.
+    Every device of `class/infiniband` is listed; which of them rings may use is another question.
     """
     folder = root / "class" / "infiniband"
     if not folder.is_dir():
@@ -61,14 +63,16 @@ def read_nics(root: Path) -> tuple[list[Nic], list[str]]:
     nics: list[Nic] = []
     notes: list[str] = []
     for entry in sorted(folder.iterdir()):
-        speed, why = _speed(entry)
+        port, why = _read_port(entry)
         path = nic_pci_path(entry.name, root=root)
         nics.append(
             Nic(
                 name=entry.name,
                 pci_bus_id=path[-1] if path else None,
-                speed_bytes_per_s=speed,
+                speed_bytes_per_s=port.speed_bytes_per_s,
                 numa_node=_numa_node(entry / "device"),
+                link_layer=port.link_layer,
+                state=port.state,
             )
         )
         notes += [f"NIC {entry.name}: speed unknown: {why}"] if why else []
@@ -139,21 +143,39 @@ def _numa_node(device: Path) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _speed(device: Path) -> tuple[float | None, str]:
-    """The fastest active port, or why there is none."""
-    ports = sorted((device / "ports").glob("*"))
-    states = {port.name: _text(port / "state") or "unknown" for port in ports}
-    if not ports:
-        return None, "it shows no port"
-    active = [port for port in ports if states[port.name].endswith("ACTIVE")]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Port:
+    """The fastest active port of a NIC, else its first."""
+
+    state: str | None = None
+    link_layer: str | None = None
+    speed_bytes_per_s: float | None = None
+
+
+def _read_port(device: Path) -> tuple[_Port, str]:
+    """The port that counts, and why its speed is not known, if so."""
+    folders = sorted((device / "ports").glob("*"))
+    if not folders:
+        return _Port(), "it shows no port"
+    ports = [_port(folder) for folder in folders]
+    active = [port for port in ports if port.state == _ACTIVE]
     if not active:
-        told = ", ".join(f"port {name} is {state}" for name, state in states.items())
-        return None, f"no active port ({told})"
-    rates = [_RATE.match(_text(port / "rate") or "") for port in active]
-    gigabits = [float(rate.group(1)) for rate in rates if rate]
-    if not any(gigabits):
-        return None, "no rate is told"
-    return max(gigabits) * 1e9 / 8, ""
+        states = [_text(folder / "state") or "unknown" for folder in folders]
+        told = ", ".join(
+            f"port {folder.name} is {state}" for folder, state in zip(folders, states, strict=True)
+        )
+        return replace(ports[0], speed_bytes_per_s=None), f"no active port ({told})"
+    best = max(active, key=lambda port: port.speed_bytes_per_s or 0)
+    return best, "" if best.speed_bytes_per_s else "no rate is told"
+
+
+def _port(folder: Path) -> _Port:
+    rate = _RATE.match(_text(folder / "rate") or "")
+    return _Port(
+        state=(_text(folder / "state") or "").rpartition(":")[2].strip() or None,
+        link_layer=_text(folder / "link_layer") or None,
+        speed_bytes_per_s=(float(rate.group(1)) * 1e9 / 8 or None) if rate else None,
+    )
 
 
 def _text(path: Path) -> str | None:

@@ -11,6 +11,7 @@ from enum import Enum, auto
 from functools import cache
 from importlib.resources import files
 
+from topology.gpu import C2c, Fabric, FabricState, Nvlinks, Pcie
 from topology.nouns import Link, LinkKind
 
 _ANCESTORS: Mapping[int, LinkKind] = {  # nvmlGpuTopologyLevel_t of nvml.h
@@ -38,6 +39,8 @@ class NvlinkEnd:
 
     far_end: FarEnd
     bus_id: str | None  # of what it leads to
+    version: str | None = None  # as 4.0
+    bytes_per_s: float | None = None  # one direction, as the driver tells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,44 @@ class GpuReading:
     mig: bool | None = None
     compute_capability: str | None = None  # as 9.0
     nvlinks: tuple[NvlinkEnd, ...] | None = None  # active ones that can carry peer traffic
+    nvlink_count: int | None = None  # that the board has
+    pcie: Pcie | None = None
+    fabric: Fabric | None = None
+    c2c: C2c | None = None
+    mig_uuids: tuple[str, ...] | None = None
+
+    @property
+    def ports(self) -> Nvlinks | None:
+        """Its NVLinks in numbers; None where nothing is told of them."""
+        if self.nvlinks is None:
+            return None if self.nvlink_count is None else Nvlinks(count=self.nvlink_count)
+        versions = [end.version for end in self.nvlinks if end.version is not None]
+        return Nvlinks(
+            count=self.nvlink_count,
+            active=len(self.nvlinks),
+            version=min(versions, key=float, default=None),
+            bytes_per_s=self.lane_bytes_per_s,
+        )
+
+    @property
+    def oddities(self) -> list[str]:
+        """What is less than the GPU could have."""
+        odd: list[str] = []
+        ports, pcie, fabric = self.ports, self.pcie or Pcie(), self.fabric or Fabric()
+        if ports is not None and 0 < (ports.active or 0) < (ports.count or 0):
+            odd.append(f"{ports.active} of {ports.count} NVLinks are active")
+        if pcie.width is not None and pcie.now_width is not None and pcie.now_width < pcie.width:
+            odd.append(f"PCIe has {pcie.now_width} of {pcie.width} lanes now")
+        if fabric.state not in (None, FabricState.COMPLETED, FabricState.NOT_SUPPORTED):
+            odd.append(f"NVLink fabric is {fabric.state}: in no domain across hosts")
+        return odd
+
+    @property
+    def lane_bytes_per_s(self) -> float | None:
+        """Rate of its slowest active NVLink, as the driver tells; None if any is not told."""
+        rates = [end.bytes_per_s for end in self.nvlinks or ()]
+        known = [rate for rate in rates if rate is not None]
+        return min(known) if known and len(known) == len(rates) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +152,19 @@ def build_links(
         ends_b = _seen_from(a, gpu=b, switch_bus_ids=switch_bus_ids)
         kind, lanes, odd = _join(ends_a, ends_b, pair=pair)
         oddities += [(f"{pair.a}-{pair.b}", text) for text in odd]
-        rate = nvlink_bytes_per_s(a.compute_capability, b.compute_capability, lanes=lanes)
+        rate = _rate(a, b, lanes=lanes)
         links.append(
             Link(a=pair.a, b=pair.b, kind=kind, lanes=lanes, bytes_per_s=rate, p2p=pair.p2p)
         )
     return links, fold_notes("GPUs", oddities)
+
+
+def _rate(a: GpuReading, b: GpuReading, *, lanes: int | None) -> float | None:
+    """What the driver tells of both GPUs, else what links of their generation do."""
+    told = [rate for rate in (a.lane_bytes_per_s, b.lane_bytes_per_s) if rate is not None]
+    if lanes is not None and len(told) > 1:
+        return lanes * min(told)
+    return nvlink_bytes_per_s(a.compute_capability, b.compute_capability, lanes=lanes)
 
 
 def nvlink_bytes_per_s(

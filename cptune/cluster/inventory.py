@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import ray
@@ -12,6 +13,7 @@ from cptune.cluster.connection import RayNode
 from cptune.domain.placement import Device
 from cptune.errors import ClusterError
 from topology.discover import discover
+from topology.merge import join_nodes, least_offset_s
 from topology.nouns import Topology
 
 _INVENTORY_S = 60.0
@@ -22,8 +24,10 @@ def discover_cluster(nodes: Sequence[RayNode]) -> Topology:
 
     Raises:
         ClusterError: when a node does not answer in time.
+        TopologyError: when two nodes report the same GPU.
     """
     look = ray.remote(num_cpus=0, max_retries=0)(_discover_node)
+    asked_s = time.time()
     tasks = [
         look.options(
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node.node_id, soft=False)
@@ -35,10 +39,12 @@ def discover_cluster(nodes: Sequence[RayNode]) -> Topology:
     except ray.exceptions.RayError as exc:
         names = ", ".join(node.name for node in nodes)
         raise ClusterError(f"a node of {names} did not give its inventory: {exc}") from exc
-    found = [Topology.from_json(part) for part in parts]
-    return Topology(
-        source=found[0].source if len({one.source for one in found}) == 1 else "mixed",
-        nodes=tuple(node for one in found for node in one.nodes),
+    answered_s = time.time()
+    return join_nodes(
+        [Topology.from_json(part) for part, _ in parts],
+        clock_offsets_s=[
+            least_offset_s(clock_s, asked_s=asked_s, answered_s=answered_s) for _, clock_s in parts
+        ],
     )
 
 
@@ -68,5 +74,6 @@ def cpu_devices(topology: Topology, *, world_size: int) -> list[Device]:
     return devices
 
 
-def _discover_node(name: str) -> dict[str, object]:
-    return discover(node_name=name).to_json()
+def _discover_node(name: str) -> tuple[dict[str, object], float]:
+    """The inventory of the node that runs this, and its clock."""
+    return discover(node_name=name).to_json(), time.time()

@@ -26,6 +26,8 @@ typedef struct {
     union { unsigned uiVal; unsigned long long ullVal; double dVal; } value;
 } FieldValue;
 typedef struct { unsigned long long total, free, used; } Memory;
+typedef struct { unsigned char clusterUuid[16]; int status; unsigned cliqueId, state; } Fabric;
+typedef struct { unsigned version; Fabric fabric; unsigned healthMask; } FabricV;
 
 static char keys[MAX_LINES][96], answers[MAX_LINES][96];
 static int lines;
@@ -89,6 +91,18 @@ static int pci(const char *function, int a, int b, PciInfo *out) {
     if (!answer) return code;
     if (!strcmp(answer, "unprintable")) memset(out->busId, 0xff, 8);
     else if (strcmp(answer, "empty")) snprintf(out->busId, sizeof out->busId, "%s", answer);
+    return 0;
+}
+
+/* The answer is `state uuid clique status`, the UUID in 32 hexadecimal digits. */
+static int fabric(const char *function, int a, int version, Fabric *out) {
+    int code;
+    char digits[33] = "";
+    const char *answer = find(function, a, version, -1, &code);
+    memset(out, 0, sizeof *out);
+    if (!answer) return code;
+    sscanf(answer, "%u %32s %u %d", &out->state, digits, &out->cliqueId, &out->status);
+    for (int i = 0; i < 16; i++) sscanf(digits + 2 * i, "%2hhx", &out->clusterUuid[i]);
     return 0;
 }
 
@@ -168,7 +182,39 @@ int nvmlDeviceGetFieldValues(Device d, int count, FieldValue *values) {
     }
     return 0;
 }
+int nvmlDeviceGetMaxPcieLinkGeneration(Device d, unsigned *out) {
+    return whole("nvmlDeviceGetMaxPcieLinkGeneration", number_of(d), -1, -1, out);
+}
+int nvmlDeviceGetMaxPcieLinkWidth(Device d, unsigned *out) {
+    return whole("nvmlDeviceGetMaxPcieLinkWidth", number_of(d), -1, -1, out);
+}
+int nvmlDeviceGetCurrPcieLinkGeneration(Device d, unsigned *out) {
+    return whole("nvmlDeviceGetCurrPcieLinkGeneration", number_of(d), -1, -1, out);
+}
+int nvmlDeviceGetCurrPcieLinkWidth(Device d, unsigned *out) {
+    return whole("nvmlDeviceGetCurrPcieLinkWidth", number_of(d), -1, -1, out);
+}
+int nvmlDeviceGetNvLinkVersion(Device d, unsigned link, unsigned *out) {
+    return whole("nvmlDeviceGetNvLinkVersion", number_of(d), (int)link, -1, out);
+}
 #ifndef OLD_DRIVER
+int nvmlDeviceGetGpuFabricInfo(Device d, Fabric *out) {
+    return fabric("nvmlDeviceGetGpuFabricInfo", number_of(d), -1, out);
+}
+int nvmlDeviceGetGpuFabricInfoV(Device d, FabricV *out) {
+    /* versions 2 and 3 differ behind the mask; the second argument of a line is the version */
+    return fabric("nvmlDeviceGetGpuFabricInfoV", number_of(d), (int)(out->version >> 24),
+                  &out->fabric);
+}
+int nvmlDeviceGetMaxMigDeviceCount(Device d, unsigned *out) {
+    return whole("nvmlDeviceGetMaxMigDeviceCount", number_of(d), -1, -1, out);
+}
+int nvmlDeviceGetMigDeviceHandleByIndex(Device d, unsigned slot, Device *out) {
+    unsigned number = 0; /* the answer stands for the MIG device in other lines */
+    int code = whole("nvmlDeviceGetMigDeviceHandleByIndex", number_of(d), (int)slot, -1, &number);
+    *out = (char *)0 + number + 1;
+    return code;
+}
 int nvmlDeviceGetMigMode(Device d, unsigned *current, unsigned *pending) {
     *pending = 0;
     return whole("nvmlDeviceGetMigMode", number_of(d), -1, -1, current);

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from itertools import combinations
@@ -10,51 +9,9 @@ from pathlib import Path
 
 import nvml_scenarios as nv
 import pytest
+from nvml_scenarios import SCRIPT
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-SCRIPT = """
-import json, sys
-from pathlib import Path
-from topology.discover import discover
-found = discover(node_name="node0", sysfs_root=Path(sys.argv[1]))
-print(json.dumps(found.to_json()))
-"""
-
-
-@pytest.fixture(scope="session")
-def nvml_library(tmp_path_factory):
-    """Folders that hold a libnvidia-ml.so.1, by the driver's age."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler to build the NVML stub with")
-    folders = {}
-    for age, flags in {"new": [], "old": ["-DOLD_DRIVER"]}.items():
-        folders[age] = tmp_path_factory.mktemp(f"nvml_{age}")
-        out = folders[age] / "libnvidia-ml.so.1"
-        command = [compiler, "-shared", "-fPIC", *flags]
-        subprocess.run([*command, "-o", out, HERE / "nvml_stub.c"], check=True)
-    return folders
-
-
-@pytest.fixture
-def discover(nvml_library, tmp_path):
-    """Runs discovery in a process of its own, on a machine made of answers; gives its JSON."""
-
-    def run(answers, *, age="new", sysfs=None):
-        file = tmp_path / "answers.txt"
-        file.write_text(nv.render(answers))
-        environment = os.environ | {
-            "LD_LIBRARY_PATH": str(nvml_library[age]),
-            "NVML_STUB_ANSWERS": str(file),
-            "PYTHONPATH": str(ROOT),
-        }
-        command = [sys.executable, "-W", "error", "-c", SCRIPT, str(sysfs or tmp_path / "sys")]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return run
+ROOT = Path(__file__).parents[2]
 
 
 def only_node(found):
@@ -96,6 +53,11 @@ def test_facts_of_a_gpu_come_over_the_real_abi(discover):
         "numa_node": None,
         "cpu_affinity": "0-15,32-47",
         "mig": False,
+        "pcie": {"generation": 5, "width": 16, "now_generation": 1, "now_width": 16},
+        "nvlink": {"count": 18, "active": 18, "version": "4.0", "bytes_per_s": 26.562e9},
+        "fabric": {"state": "completed", "cluster_uuid": None, "clique": None},
+        "c2c": {"count": 0, "bytes_per_s": None},
+        "mig_uuids": None,
     }
 
 
@@ -126,7 +88,7 @@ def test_a_symbol_missing_in_an_old_driver_is_unknown_and_noted(discover):
 
     assert [gpu["mig"] for gpu in node["gpus"]] == [None, None]
     assert notes_about(node, "MIG mode") == [
-        "GPU 0, 1: MIG mode not told (NVML: Function Not Found)"
+        "GPU 0, 1: MIG mode, fabric not told (NVML: Function Not Found)"
     ]
     assert kinds(node) == {(0, 1): "NVLINK"}  # the far end's PCI address still names the peer
 
@@ -165,7 +127,7 @@ def test_a_fact_not_supported_is_null_with_a_note(discover, call, field):
 
     (gpu,) = node["gpus"]
     assert [name for name, value in gpu.items() if value is None] == sorted(
-        {field, "numa_node"}, key=list(gpu).index
+        {field, "numa_node", "mig_uuids"}, key=list(gpu).index
     )
     assert notes_about(node, "Not Supported")
 

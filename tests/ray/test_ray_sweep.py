@@ -173,7 +173,7 @@ def test_nothing_fits_ends_with_1_and_says_what_is_short(processes):
     ended = processes.sweep(spec)
     assert ended.returncode == 1
     assert "no candidate of 1 passed: 1 out_of_memory" in ended.stdout
-    assert re.search(r"asked \d+ bytes, \d+ of 300000 free", ended.stdout), ended.stdout
+    assert re.search(r"asked [\d.]+ KiB, [\d.]+ KiB of 292.97 KiB free", ended.stdout), ended.stdout
     assert not (processes.runs / "small" / "recipe.json").exists()
 
 

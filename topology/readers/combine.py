@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from topology.errors import TopologyError
+from topology.merge import assemble
 from topology.nouns import Network, Node, Tier, Topology
 from topology.readers.joining import Part, join_nodes
 from topology.readers.reading import Reading
@@ -53,10 +54,7 @@ def combine(pieces: Sequence[Piece]) -> Topology:
                 parts.setdefault(name, []).append(_part(piece, replace(node, name=name)))
     nodes = [found[0].node if len(found) == 1 else join_nodes(found) for found in parts.values()]
     source = "+".join(dict.fromkeys(piece.reading.source for piece in pieces))
-    try:
-        return Topology(source=source, nodes=tuple(nodes), network=network)
-    except ValueError as exc:
-        raise TopologyError(f"the files together: {exc}") from exc
+    return assemble(source=source, nodes=nodes, network=network)
 
 
 def _part(piece: Piece, node: Node) -> Part:

@@ -11,7 +11,8 @@ from topology.readers.reading import Reach
 
 _Noun = TypeVar("_Noun", Gpu, Nic, Link)
 _Fact = TypeVar("_Fact", int, str)
-_FREE = frozenset({"name", "bytes_per_s", "speed_bytes_per_s"})  # may differ: the first one stands
+# May differ, since they change or are named and rounded in several ways: the first one stands
+_FREE = frozenset({"name", "bytes_per_s", "speed_bytes_per_s", "pcie", "fabric", "state"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,8 +97,13 @@ def test_json_holds_every_documented_field_and_the_additive_ones():
     written = Topology.from_json(sample()).to_json()
 
     (node,) = written["nodes"]
-    for name, value in SAMPLE_NODE.items():
-        assert node[name] == value
+    later = {"pcie", "nvlink", "fabric", "c2c", "mig_uuids"}
+    for written_gpu, gpu in zip(node["gpus"], SAMPLE_NODE["gpus"], strict=True):
+        assert written_gpu == gpu | dict.fromkeys(later)
+    (nic,) = SAMPLE_NODE["nics"]
+    assert node["nics"] == [nic | {"link_layer": None, "state": None}]
+    for name in SAMPLE_NODE.keys() - {"gpus", "nics"}:
+        assert node[name] == SAMPLE_NODE[name]
     assert set(node) - set(SAMPLE_NODE) == {"cpus", "memory_bytes", "driver_version"}
     assert list(written) == ["schema", "content_hash", "source", "nodes", "network"]
 

@@ -149,3 +149,28 @@ def test_a_posted_table_is_read(capsys):
 def test_refusals_survive_as_topology_errors():
     with pytest.raises(TopologyError):
         plan_rings(cluster(), tp=1, cp=1)
+
+
+def test_the_picture_is_written_beside_the_plan(inventory, tmp_path, capsys):
+    picture = tmp_path / "rings.svg"
+    path = inventory(cluster(node_of_table(DGX_1V)))
+
+    status = main(["--tp", "1", "--cp", "8", "--svg", str(picture), "--format", "json", path])
+
+    out, err = capsys.readouterr()
+    assert (status, err) == (0, f"wrote {picture}\n")
+    assert len(json.loads(out)["rings"]) == 1
+    assert picture.read_text().startswith("<svg ")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["inventory.json", "rings.svg"]
+
+
+def test_a_picture_that_cannot_be_written_is_exit_2(inventory, tmp_path, capsys):
+    picture = tmp_path / "no such folder" / "rings.svg"
+
+    status = main(
+        ["--tp", "1", "--cp", "8", "--svg", str(picture), inventory(cluster(node_of_table(DGX_1V)))]
+    )
+
+    out, err = capsys.readouterr()
+    assert (status, out) == (2, "")
+    assert err.startswith(f"error: cannot write {picture}: ")

@@ -1,6 +1,7 @@
 """NICs, paths and distances, on trees of directories and symlinks built like /sys."""
 
 import pytest
+from sysfs_samples import ACTIVE, add_device, add_nic
 
 from topology import LinkKind
 from topology.sysfs import (
@@ -13,36 +14,6 @@ from topology.sysfs import (
     read_numa_node,
     read_pci_path,
 )
-
-ACTIVE = "4: ACTIVE"
-
-
-def add_device(root, *steps, numa_node=None):
-    """A PCI device below the given bridges, linked from bus/pci/devices."""
-    folder = root.joinpath("devices", *steps)
-    folder.mkdir(parents=True)
-    links = root / "bus/pci/devices"
-    links.mkdir(parents=True, exist_ok=True)
-    (links / steps[-1]).symlink_to(folder)
-    if numa_node is not None:
-        (folder / "numa_node").write_text(f"{numa_node}\n")
-    return folder
-
-
-def add_nic(root, name, *steps, numa_node=None, ports=(("400 Gb/sec (4X NDR)", ACTIVE),)):
-    """An RDMA device on a PCI device, linked from class/infiniband."""
-    device = add_device(root, *steps, numa_node=numa_node)
-    folder = device / "infiniband" / name
-    folder.mkdir(parents=True)
-    (folder / "device").symlink_to(device)
-    for number, (rate, state) in enumerate(ports, start=1):
-        port = folder / "ports" / str(number)
-        port.mkdir(parents=True)
-        (port / "rate").write_text(f"{rate}\n")
-        (port / "state").write_text(f"{state}\n")
-    links = root / "class/infiniband"
-    links.mkdir(parents=True, exist_ok=True)
-    (links / name).symlink_to(folder)
 
 
 @pytest.mark.parametrize(
@@ -212,3 +183,25 @@ def test_no_rdma_at_all_is_said_with_the_place_looked_at(tmp_path):
 
     assert nics == []
     assert notes == [f"no RDMA network device: {tmp_path}/class/infiniband does not exist"]
+
+
+@pytest.mark.parametrize(
+    ("ports", "layer", "state"),
+    [
+        (
+            [("200 Gb/sec", ACTIVE, "Ethernet"), ("400 Gb/sec", ACTIVE, "InfiniBand")],
+            "InfiniBand",
+            "ACTIVE",
+        ),
+        ([("400 Gb/sec", "1: DOWN", "InfiniBand")], "InfiniBand", "DOWN"),
+        ([("100 Gb/sec", ACTIVE, "Unknown")], "Unknown", "ACTIVE"),
+        ([("100 Gb/sec", "", "")], None, None),
+        ([], None, None),
+    ],
+)
+def test_link_layer_and_state_are_those_of_the_fastest_port(tmp_path, ports, layer, state):
+    add_nic(tmp_path, "mlx5_0", ROOT_A, "0000:15:00.0", ports=ports)
+
+    (nic,), _ = read_nics(tmp_path)
+
+    assert (nic.link_layer, nic.state) == (layer, state)
