@@ -5,6 +5,7 @@ Bytes and live tensors are counted, so their claims are exact; seconds are ratio
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from statistics import median
 
@@ -13,6 +14,7 @@ import torch
 from bench.attention_rank import PERFECT, STRATEGIES, Cost, Seen, Sizes, measure
 from bench.ranks import run_on_ranks
 from bench.record import Claim, Report, Table, at_most, exactly
+from cptune.attention import Mask, Partition, Pattern, Sharding
 
 TIMED = (2, 4)  # ranks
 REPEATS = 5
@@ -20,15 +22,21 @@ SIZES = Sizes(seq_len=4096)
 GROWN = (2, 4, 8)  # ranks, each with as many rows as the next
 ROWS_EACH = 256
 SHARDINGS = ("contiguous", "zigzag")
+# A packed sequence: one long document, some middling ones, many short ones, an empty one.
+DOCS = (1900, 0, 600, 500, 1, 400, 100, 100, 100, 95, 200, 100)
+PACK = 65536  # tokens of a pack whose balance is counted, over BALANCED ranks
+BALANCED = 8
+PACKS = 6
 
 FORWARD_MOST = 0.76  # of the relay's keys and values, causal zigzag
 BACKWARD_MOST = 0.67  # of the relay's keys, values and fp32 gradients, causal zigzag
+BALANCE_MOST = 1.01  # work of the busiest rank over the mean, balanced
 BUSY_MOST = 1.3  # times the relay's busiest rank; wide, since caches are shared with others
 GROWTH_MOST = 1.15  # peak of a ring from 4 to 8 ranks at equal rows; linear growth would be 2
 DIFFERENCE_MOST = 1e-5  # fp32, of values about 1
 
 NOTES = (
-    f"causal, batch 1, {SIZES.heads} heads, {SIZES.kv_heads} kv heads of {SIZES.head_dim}; each "
+    f"batch 1, {SIZES.heads} heads, {SIZES.kv_heads} kv heads of {SIZES.head_dim}; each "
     "rank has one thread. KV is the keys and values of one rank.",
     "perfect split: each of the P ranks attends the whole sequence for its P-th of the heads in "
     "one kernel call. The same pairs, cores and threads, no message, no imbalance, no merge.",
@@ -51,17 +59,23 @@ def run() -> Report:
     claims: list[Claim] = []
     for world in TIMED:
         seen = run_on_ranks(measure, world=world, sizes=SIZES, repeats=1 + REPEATS)
-        tables += [_times(seen), _counts(seen, SIZES)]
+        tables += [_times(seen, SIZES), _counts(seen, SIZES)]
         claims += [*_byte_claims(seen, SIZES), *_run_claims(seen)]
     half = replace(SIZES, dtype=torch.bfloat16)
     seen = run_on_ranks(measure, world=TIMED[-1], sizes=half, repeats=0)
     tables.append(_counts(seen, half))
     claims += _byte_claims(seen, half)
-    table, growth = _grow()
-    return Report(notes=NOTES, tables=[*tables, table], claims=[*claims, *growth])
+    packed = replace(SIZES, docs=DOCS)
+    seen = run_on_ranks(measure, world=TIMED[-1], sizes=packed, repeats=1 + REPEATS)
+    tables += [_times(seen, packed), _counts(seen, packed)]
+    claims += _document_claims(seen)
+    for table, found in (_grow(), _balance()):
+        tables.append(table)
+        claims += found
+    return Report(notes=NOTES, tables=tables, claims=claims)
 
 
-def _times(seen: list[Seen]) -> Table:
+def _times(seen: list[Seen], sizes: Sizes) -> Table:
     perfect = [_slowest(seen, PERFECT), _busiest(seen, PERFECT)]
     relay = [_slowest(seen, "relay zigzag"), _busiest(seen, "relay zigzag")]
     rows: list[list[str]] = []
@@ -80,7 +94,7 @@ def _times(seen: list[Seen]) -> Table:
             ]
         )
     return Table(
-        title=f"Time, P = {len(seen)}, {SIZES.seq_len} tokens, fp32",
+        title=f"Time, P = {len(seen)}, {_what(sizes)}",
         columns=[
             *("scheme", "wall s", "busy s", "perfect / this, wall", "busy"),
             *("this / relay zigzag, wall", "busy", "imbalance, pairs", "busy"),
@@ -105,7 +119,7 @@ def _counts(seen: list[Seen], sizes: Sizes) -> Table:
             ]
         )
     return Table(
-        title=f"Bytes and peaks, P = {world}, {sizes.seq_len} tokens, {_word(sizes)}: KV a rank, "
+        title=f"Bytes and peaks, P = {world}, {_what(sizes)}: KV a rank, "
         "and over the relay of the same sharding",
         columns=[
             *("scheme", "fwd sent", "bwd sent", "fwd / relay", "bwd / relay"),
@@ -211,6 +225,58 @@ def _busiest(seen: list[Seen], name: str) -> list[float]:
 
 def _ratio(mine: list[float], others: list[float]) -> float:
     return median(a / b for a, b in zip(mine, others, strict=True))
+
+
+def _document_claims(seen: list[Seen]) -> list[Claim]:
+    """Documents: what moves is what was planned, and no scheme moves more than the relay."""
+    where = f"P = {len(seen)}, documents"
+    claims: list[Claim] = []
+    for name in seen[0].costs:
+        unplanned = sum(not _as_planned(rank.costs[name]) for rank in seen)
+        claims.append(exactly(f"{name} (ranks off their plan), {where}", unplanned, 0))
+    balanced = seen[0].costs["ring balanced"].imbalance
+    claims.append(at_most(f"imbalance of balanced, {where}", balanced, 1.02))
+    difference = max(rank.difference for rank in seen)
+    return [
+        *claims,
+        at_most(f"largest difference of ring and relay, {where}", difference, DIFFERENCE_MOST),
+    ]
+
+
+def _balance() -> tuple[Table, list[Claim]]:
+    """Pairs of the busiest of 8 ranks over the mean, for packs of documents with long tails."""
+    rows: list[list[str]] = []
+    worst = 0.0
+    for seed in range(PACKS):
+        docs = _pack(seed)
+        pattern = Pattern(mask=Mask.DOCUMENT, seq_len=PACK, docs=docs)
+        found: list[float] = []
+        for sharding in Sharding:
+            part = Partition(seq_len=PACK, cp_size=BALANCED, sharding=sharding, pattern=pattern)
+            work = [sum(map(pattern.pairs, part.intervals(rank))) for rank in range(BALANCED)]
+            found.append(max(work) * BALANCED / sum(work))
+        rows.append([f"{len(docs)} documents", *(f"{one:.4f}" for one in found)])
+        worst = max(worst, found[list(Sharding).index(Sharding.BALANCED)])
+    table = Table(
+        title=f"Imbalance, P = {BALANCED}, packs of {PACK} tokens, documents up to a quarter",
+        columns=["pack", *Sharding],
+        rows=rows,
+    )
+    what = f"imbalance of balanced, P = {BALANCED}, worst of {PACKS} packs"
+    return table, [at_most(what, worst, BALANCE_MOST)]
+
+
+def _pack(seed: int) -> tuple[int, ...]:
+    source = random.Random(seed)
+    docs: list[int] = []
+    while (left := PACK - sum(docs)) > 0:
+        docs.append(min(int(source.lognormvariate(7.0, 1.5)) + 1, PACK // 4, left))
+    return tuple(docs)
+
+
+def _what(sizes: Sizes) -> str:
+    mask = f"{sum(map(bool, sizes.docs))} documents" if sizes.docs else "causal"
+    return f"{sizes.seq_len} tokens, {mask}, {_word(sizes)}"
 
 
 def _word(sizes: Sizes) -> str:

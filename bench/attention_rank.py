@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -36,6 +36,12 @@ class Sizes:
     kv_heads: int = 4
     head_dim: int = 64
     dtype: torch.dtype = torch.float32
+    docs: tuple[int, ...] = ()  # causal inside each; none: one causal sequence
+
+    @property
+    def mask(self) -> dict[str, Any]:
+        """The keywords of the mask."""
+        return {"mask": "document", "docs": self.docs} if self.docs else {"mask": "causal"}
 
     def block_bytes(self, cp_size: int) -> int:
         """Keys and values of one rank."""
@@ -85,7 +91,11 @@ class _Scheme(Protocol):
 class _Staged:
     def __init__(self, sizes: Sizes, *, strategy: str, sharding: str) -> None:
         self.cp = ContextParallel(
-            dist.group.WORLD, seq_len=sizes.seq_len, sharding=sharding, strategy=strategy
+            dist.group.WORLD,
+            seq_len=sizes.seq_len,
+            sharding=sharding,
+            strategy=strategy,
+            **sizes.mask,
         )
 
     def cut(self, x_BTHD: Tensor) -> Tensor:
@@ -99,7 +109,7 @@ class _Relayed:
     def __init__(self, sizes: Sizes, *, sharding: str) -> None:
         world = dist.group.WORLD
         assert world is not None, "runs inside a job"
-        self.cutter = ContextParallel(world, seq_len=sizes.seq_len, sharding=sharding)
+        self.cutter = ContextParallel(world, seq_len=sizes.seq_len, sharding=sharding, **sizes.mask)
         self.ring = RelayRing(
             self.cutter.partition,
             kernel=choose_kernel("auto", device_type="cpu", dtype=sizes.dtype, grouped=True),
@@ -122,7 +132,7 @@ class _Perfect:
     """One P-th of the heads over the whole sequence: equal work, one kernel call, no message."""
 
     def __init__(self, sizes: Sizes) -> None:
-        self._cp = ContextParallel(None, seq_len=sizes.seq_len)
+        self._cp = ContextParallel(None, seq_len=sizes.seq_len, **sizes.mask)
 
     def cut(self, x_BTHD: Tensor) -> Tensor:
         return x_BTHD.chunk(dist.get_world_size(), dim=2)[dist.get_rank()].contiguous()

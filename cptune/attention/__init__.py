@@ -1,9 +1,11 @@
-"""Context-parallel attention on torch.distributed: one staged plan for ring and all-gather."""
+"""Context-parallel attention on torch.distributed: one plan for ring, all-gather and Ulysses."""
 
 from cptune.attention.context_parallel import ContextParallel
-from cptune.attention.mask import Mask
-from cptune.attention.plan import Plan, PlanBytes, Strategy
+from cptune.attention.cost import PlanBytes, PlanFlop, PlanPeak
+from cptune.attention.mask import Mask, Pattern
+from cptune.attention.plan import Plan
 from cptune.attention.shard import Partition, Sharding
+from cptune.attention.strategy import Strategy
 from cptune.attention.traffic import PassTraffic, PeerTraffic, Traffic
 
 __all__ = [
@@ -11,9 +13,12 @@ __all__ = [
     "Mask",
     "Partition",
     "PassTraffic",
+    "Pattern",
     "PeerTraffic",
     "Plan",
     "PlanBytes",
+    "PlanFlop",
+    "PlanPeak",
     "Sharding",
     "Strategy",
     "Traffic",

@@ -4,18 +4,23 @@ Shapes: B batch, S rows of this rank (padding included), T all tokens, H query h
 D head dim.
 """
 
+from collections.abc import Hashable, Sequence
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cptune.attention.attention import Engine, attend_staged, check_heads
-from cptune.attention.choices import read_choice
+from cptune.attention.asked import Asked, read_dkv_wire
+from cptune.attention.attention import Attention, Staged, attend_staged, check_heads
 from cptune.attention.kernels import Kernel, choose_kernel, read_kernel_name
-from cptune.attention.mask import Mask
-from cptune.attention.plan import Plan, Strategy, count_stages
-from cptune.attention.shard import Partition, Sharding
+from cptune.attention.plan import Plan
+from cptune.attention.shard import Partition
+from cptune.attention.staged import Engine
+from cptune.attention.tokens import Tokens
 from cptune.attention.traffic import Traffic
-from cptune.attention.transport import Transport, split_group
+from cptune.attention.transport import Transport
+from cptune.attention.ulysses import HeadParallel, build_trade
+from cptune.attention.wire import open_wires
 
 
 class ContextParallel:
@@ -32,9 +37,15 @@ class ContextParallel:
         seq_len: int,
         sharding: str = "zigzag",
         mask: str = "causal",
+        docs: Sequence[int] | None = None,
+        window: int | None = None,
         strategy: str = "ring",
+        ulysses: int = 1,
         stages: int | None = None,
         kernel: str = "auto",
+        nodes: Sequence[Hashable] | None = None,
+        dkv_wire: str | None = None,
+        heads: int | None = None,
         kv_heads: int | None = None,
         head_dim: int | None = None,
         dtype: torch.dtype | None = None,
@@ -45,14 +56,23 @@ class ContextParallel:
             group: The ranks that share a sequence. None means one rank, whether or not
                 torch.distributed is initialised; it is never the default group.
             seq_len: Tokens of the whole sequence, any number.
-            sharding: "contiguous" or "zigzag".
-            mask: "full" or "causal".
-            strategy: "ring" or "all_gather".
-            stages: Exchanges of a pass, 1..P-1: how many peers are fetched at a time. None takes
-                the strategy's own number, P-1 for ring and 1 for all_gather.
-            kernel: "auto", "cpu_flash" or "math".
-            kv_heads: Kv heads of this rank, if `plan.bytes` is wanted before the first attend.
-                `attend` then takes no other number. As the next two.
+            sharding: "contiguous", "zigzag" or "balanced" (by the area of the mask).
+            mask: "full", "causal" or "document": causal inside each document.
+            docs: Tokens of each document, in order; they add up to seq_len, and may be 0.
+            window: Tokens to the left that a query sees beside itself, under causal or document.
+            strategy: "ring", "all_gather", "ulysses" or "hybrid".
+            ulysses: Ranks that trade heads, under hybrid; it divides P.
+            stages: Exchanges of a pass, 1..R-1 of the R = P/ulysses ranks of a ring: how many
+                peers are fetched at a time. None takes the strategy's own number, R-1, or 1 for
+                all_gather.
+            kernel: "auto", or the name of one.
+            nodes: Node of each rank of the group: what several ranks of a node need crosses a
+                boundary once.
+            dkv_wire: "bf16" or "fp32": gradients of keys and values on the wire, each rounded once
+                and summed in fp32 or better. None takes the type of the inputs.
+            heads: Query heads of this rank, if `plan.bytes` is wanted before the first attend.
+                `attend` then takes no other number. As the next three.
+            kv_heads: Kv heads of this rank.
             head_dim: Elements of a head.
             dtype: Element type of queries, keys and values.
 
@@ -63,24 +83,34 @@ class ContextParallel:
             raise ValueError(f"group is {group!r}, wanted a process group of this rank, or None")
         self._group = group
         self._rank = 0 if group is None else group.rank()
-        cp_size = 1 if group is None else group.size()
-        kernel = read_kernel_name(kernel)
-        chosen = Strategy(read_choice(strategy, what="strategy", choices=Strategy))
+        self._asked_kernel = self._used_kernel = read_kernel_name(kernel)
+        self._dkv_dtype = read_dkv_wire(dkv_wire)
         plan = self._build_plan(
-            Partition(
+            Asked(
                 seq_len=seq_len,
-                cp_size=cp_size,
-                sharding=Sharding(read_choice(sharding, what="sharding", choices=Sharding)),
-            ),
-            mask=Mask(read_choice(mask, what="mask", choices=Mask)),
-            stages=count_stages(chosen, cp_size=cp_size, stages=stages),
+                cp_size=1 if group is None else group.size(),
+                sharding=sharding,
+                mask=mask,
+                docs=docs,
+                window=window,
+                strategy=strategy,
+                ulysses=ulysses,
+                stages=stages,
+                nodes=nodes,
+            )
         )
-        itemsize = None if dtype is None else dtype.itemsize
-        self._plan = plan.bind(kv_heads=kv_heads, head_dim=head_dim, itemsize=itemsize)
-        self._promised = {"kv_heads": kv_heads, "head_dim": head_dim, "dtype": dtype}
+        self._plan = plan.bind(
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            itemsize=None if dtype is None else dtype.itemsize,
+            dkv_itemsize=self._dkv_dtype.itemsize if self._dkv_dtype else None,
+        )
+        promised = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "dtype": dtype}
+        self._promised = promised
         self._schedule = self._plan.schedule(self._rank)
+        self._tokens = Tokens(plan.partition, plan.pattern, rank=self._rank, group=group)
         self._transport = self._build_transport(group)
-        self._asked_kernel = self._used_kernel = kernel
 
     @property
     def plan(self) -> Plan:
@@ -109,13 +139,16 @@ class ContextParallel:
 
     @property
     def positions(self) -> Tensor:
-        """Global position of each local row, int64 (S,); 0 in padding, where `valid` is False."""
-        return self._pad(torch.tensor(self.partition.positions(self._rank), dtype=torch.int64), 0)
+        """Global position of each local row, int64 (S,); it restarts at every document.
+
+        0 in padding, where `valid` is False.
+        """
+        return self._tokens.positions
 
     @property
     def valid(self) -> Tensor:
         """True for each local row that is a token, bool (S,)."""
-        return self._pad(torch.ones(self._schedule.rows, dtype=torch.bool), 0)
+        return self._tokens.valid
 
     def shard(self, x: Tensor, dim: int) -> Tensor:
         """Take this rank's tokens of `x`, any dtype, T along `dim`; zeros in padding.
@@ -123,11 +156,7 @@ class ContextParallel:
         Raises:
             ValueError: `x` does not have seq_len along `dim`.
         """
-        want, seen = self.partition.seq_len, x.shape[dim]
-        if seen != want:
-            raise ValueError(f"x has {seen} rows along dim {dim}, wanted seq_len = {want}")
-        parts = [x.narrow(dim, a, b - a) for a, b in self.partition.intervals(self._rank)]
-        return self._pad(torch.cat(parts, dim=dim) if parts else x.narrow(dim, 0, 0), dim)
+        return self._tokens.shard(x, dim)
 
     def unshard(self, x: Tensor, dim: int) -> Tensor:
         """Collect all ranks' tokens in global order, T along `dim`, on every rank; any dtype.
@@ -137,16 +166,7 @@ class ContextParallel:
         Raises:
             ValueError: `x` does not have local_len along `dim`.
         """
-        self._check_local_len(x, dim=dim, what="x")
-        rows_first = x.detach().movedim(dim, 0).contiguous()
-        shards = self._gather(rows_first) if self._group else [rows_first]
-        whole = rows_first.new_empty((self.partition.seq_len, *rows_first.shape[1:]))
-        for rank, shard in enumerate(shards):
-            row = 0
-            for start, stop in self.partition.intervals(rank):
-                whole[start:stop] = shard[row : row + stop - start]
-                row += stop - start
-        return whole.movedim(0, dim)
+        return self._tokens.unshard(x, dim)
 
     def attend(
         self, q_BSHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor, scale: float | None = None
@@ -170,29 +190,27 @@ class ContextParallel:
         """
         check_heads(q_BSHD, k_BSKD, v_BSKD)
         for what, x in (("q", q_BSHD), ("k", k_BSKD), ("v", v_BSKD)):
-            self._check_local_len(x, dim=1, what=what)
-        kv_heads, head_dim, dtype = *k_BSKD.shape[2:], k_BSKD.dtype
-        self._check_promise(kv_heads=kv_heads, head_dim=head_dim, dtype=dtype)
+            self._tokens.check_local_len(x, dim=1, what=what)
+        heads, (kv_heads, head_dim), dtype = q_BSHD.shape[2], k_BSKD.shape[2:], k_BSKD.dtype
+        self._check_promise(heads=heads, kv_heads=kv_heads, head_dim=head_dim, dtype=dtype)
         kernel = self._choose_kernel(q_BSHD, k_BSKD)
         self._used_kernel = kernel.name
-        self._plan = self._plan.bind(kv_heads=kv_heads, head_dim=head_dim, itemsize=dtype.itemsize)
-        engine = Engine(
-            schedule=self._schedule,
-            transport=self._transport,
-            kernel=kernel,
-            scale=head_dim**-0.5 if scale is None else scale,
+        self._plan = self._plan.bind(
+            heads=heads, kv_heads=kv_heads, head_dim=head_dim, itemsize=dtype.itemsize
         )
-        return attend_staged(q_BSHD, k_BSKD, v_BSKD, engine=engine)
+        scale = head_dim**-0.5 if scale is None else scale
+        attention = self._build_attention(q_BSHD, kv_heads=kv_heads, kernel=kernel, scale=scale)
+        return attend_staged(q_BSHD, k_BSKD, v_BSKD, attention=attention)
 
     # The parts. A subclass may put another plan, transport or kernel in their place.
 
-    def _build_plan(self, partition: Partition, *, mask: Mask, stages: int) -> Plan:
-        return Plan(partition=partition, mask=mask, stages=stages)
+    def _build_plan(self, asked: Asked) -> Plan:
+        return asked.build_plan()
 
     def _build_transport(self, group: dist.ProcessGroup | None) -> Transport:
         if group is None or group.size() == 1:
             return Transport()
-        return Transport(group, split_group(group))
+        return Transport(*open_wires(group))
 
     def _choose_kernel(self, q_BSHD: Tensor, k_BSKD: Tensor) -> Kernel:
         return choose_kernel(
@@ -200,26 +218,34 @@ class ContextParallel:
             device_type=q_BSHD.device.type,
             dtype=q_BSHD.dtype,
             grouped=q_BSHD.shape[2] != k_BSKD.shape[2],
+            head_dim=q_BSHD.shape[3],
         )
 
-    def _gather(self, rows_first: Tensor) -> list[Tensor]:
-        # As bytes: backends do not carry every dtype.
-        mine = rows_first.view(-1).view(torch.uint8)
-        shards = [torch.empty_like(mine) for _ in range(self.partition.cp_size)]
-        dist.all_gather(shards, mine, group=self._group)
-        return [shard.view(rows_first.dtype).view(rows_first.shape) for shard in shards]
-
-    def _pad(self, x: Tensor, dim: int) -> Tensor:
-        shape = list(x.shape)
-        shape[dim] = self.local_len - shape[dim]
-        return torch.cat([x, x.new_zeros(shape)], dim=dim) if shape[dim] else x
-
-    def _check_local_len(self, x: Tensor, *, dim: int, what: str) -> None:
-        if x.shape[dim] != self.local_len:
-            raise ValueError(
-                f"{what} has {x.shape[dim]} rows along dim {dim}, wanted local_len = "
-                f"{self.local_len} (shard(x, dim) gives that many)"
-            )
+    def _build_attention(
+        self, q_BSHD: Tensor, *, kv_heads: int, kernel: Kernel, scale: float
+    ) -> Attention:
+        ring_rank, place = self._plan.seat(self._rank)
+        shares = self._plan.shares(heads=q_BSHD.shape[2], kv_heads=kv_heads)
+        engine = Engine(
+            schedule=self._schedule,
+            transport=self._transport.among(self._plan.peers(self._rank)),
+            kernel=kernel,
+            scale=scale,
+            dkv_dtype=self._dkv_dtype or q_BSHD.dtype,
+            spread=shares[place].spread,
+        )
+        if self._plan.ulysses == 1:
+            return Staged(engine)
+        return HeadParallel(
+            engine=engine,
+            trade=build_trade(
+                self.partition,
+                peers=self._plan.groups()[ring_rank],
+                place=place,
+                shares=shares,
+                transport=self._transport,
+            ),
+        )
 
     def _check_promise(self, **seen: object) -> None:
         for name, value in seen.items():

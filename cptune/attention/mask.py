@@ -1,15 +1,14 @@
-"""Which keys a query may see, cut into blocks that every kernel can run.
+"""Which keys a query may see: in every mask, one run of neighbours that its position tells.
 
-The intervals of a partition are equal or disjoint. So a block of (query interval, key interval) is
-FULL, SKIP or a SQUARE causal block: nobody has to ask how a kernel aligns an oblong causal block,
-and no row of a block is ever empty (kernels disagree on the log-sum-exp of an empty row).
+Positions are global. A document may be empty and may be one token long.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from cptune.attention.shard import Interval
+Interval = tuple[int, int]  # [start, stop) in global positions
 
 
 class Mask(StrEnum):
@@ -17,106 +16,89 @@ class Mask(StrEnum):
 
     FULL = "full"
     CAUSAL = "causal"
-
-
-class Cover(StrEnum):
-    """How much of one block the mask lets through."""
-
-    SKIP = "skip"
-    FULL = "full"
-    CAUSAL = "causal"
+    DOCUMENT = "document"  # causal inside each document of a packed sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
-    """One kernel call: query rows [q_start, q_stop) against key rows [kv_start, kv_stop)."""
+class Pattern:
+    """A mask over one sequence.
 
-    q_start: int
-    q_stop: int
-    kv_start: int
-    kv_stop: int
-    causal: bool
+    A query at position p of its document sees the positions max(0, p - window)..p of it, and the
+    whole sequence under the full mask.
+    """
+
+    mask: Mask
+    seq_len: int
+    docs: tuple[int, ...] = ()  # lengths in order, under the document mask alone
+    window: int | None = None  # tokens to the left, beside the query itself
+    starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        q_rows, kv_rows = self.q_stop - self.q_start, self.kv_stop - self.kv_start
-        assert q_rows > 0, f"a slice without rows: {self}"
-        assert kv_rows > 0, f"a slice without keys: {self}"
-        assert not self.causal or q_rows == kv_rows, f"a causal slice must be square: {self}"
+        if self.mask is Mask.DOCUMENT:
+            self._check_docs()
+        elif self.docs:
+            raise ValueError(f"docs are given with mask {self.mask}, wanted none or mask document")
+        if self.window is not None and self.mask is Mask.FULL:
+            raise ValueError(f"window is {self.window}, wanted None with mask full (or causal)")
+        if self.window is not None and self.window < 0:
+            raise ValueError(f"window is {self.window}, wanted at least 0; nearest is 0")
+        starts = [0]
+        for length in self.docs:
+            if length:
+                starts.append(starts[-1] + length)
+        object.__setattr__(self, "starts", tuple(starts[:-1]) or (0,))
 
-    @property
-    def pairs(self) -> int:
-        """Query-key pairs attended."""
-        rows = self.q_stop - self.q_start
-        return rows * (rows + 1) // 2 if self.causal else rows * (self.kv_stop - self.kv_start)
+    def documents(self) -> tuple[Interval, ...]:
+        """The documents that hold a token; without documents the whole sequence is one."""
+        return tuple(zip(self.starts, (*self.starts[1:], self.seq_len), strict=True))
+
+    def cut(self, interval: Interval) -> Iterator[tuple[int, Interval]]:
+        """Cut an interval where documents end: (index of the document, its part)."""
+        start, stop = interval
+        at = bisect_right(self.starts, start) - 1
+        while start < stop:
+            at += 1
+            end = min(stop, self.starts[at] if at < len(self.starts) else self.seq_len)
+            yield at - 1, (start, end)
+            start = end
+
+    def positions(self, interval: Interval) -> Iterator[int]:
+        """Position of each token inside its document."""
+        for document, (start, stop) in self.cut(interval):
+            begin = self.starts[document]
+            yield from range(start - begin, stop - begin)
+
+    def pairs(self, interval: Interval) -> int:
+        """Query-key pairs that the queries of `interval` attend."""
+        if self.mask is Mask.FULL:
+            return (interval[1] - interval[0]) * self.seq_len
+        return sum(
+            self._pairs_before(stop - self.starts[document])
+            - self._pairs_before(start - self.starts[document])
+            for document, (start, stop) in self.cut(interval)
+        )
+
+    def _pairs_before(self, position: int) -> int:
+        """Pairs of the first `position` queries of a document."""
+        growing = position if self.window is None else min(position, self.window + 1)
+        return growing * (growing + 1) // 2 + (position - growing) * growing
+
+    def _check_docs(self) -> None:
+        if not self.docs:
+            raise ValueError("docs is empty, wanted the documents' lengths with mask document")
+        if min(self.docs) < 0:
+            raise ValueError(f"docs holds {min(self.docs)}, wanted lengths from 0; nearest is 0")
+        total = sum(self.docs)
+        if total != self.seq_len:
+            raise ValueError(f"docs add up to {total} tokens, wanted seq_len = {self.seq_len}")
 
 
-def cover(mask: Mask, *, q: Interval, kv: Interval) -> Cover:
-    """Say how `mask` covers the block of two intervals of one partition (global positions)."""
-    assert q == kv or q[1] <= kv[0] or kv[1] <= q[0], f"intervals overlap in part: {q}, {kv}"
-    if mask is Mask.FULL or kv[1] <= q[0]:
-        return Cover.FULL
-    return Cover.CAUSAL if q == kv else Cover.SKIP
+def build_pattern(
+    mask: Mask, *, seq_len: int, docs: Sequence[int] | None, window: int | None
+) -> Pattern:
+    """Make the pattern of a mask's keywords.
 
-
-def build_slices(
-    mask: Mask, *, q_intervals: Sequence[Interval], kv_intervals: Sequence[Interval]
-) -> tuple[Slice, ...]:
-    """List the kernel calls of queries against keys, as few as rectangles allow.
-
-    Both sides lie row after row in the order given; rows of the result count from there.
+    Raises:
+        ValueError: They do not fit together.
     """
-    found: list[Slice] = []
-    for q_start, q in _lay_out(q_intervals):
-        for kv_start, kv in _lay_out(kv_intervals):
-            kind = cover(mask, q=q, kv=kv)
-            if kind is not Cover.SKIP:
-                found.append(
-                    Slice(
-                        q_start=q_start,
-                        q_stop=q_start + q[1] - q[0],
-                        kv_start=kv_start,
-                        kv_stop=kv_start + kv[1] - kv[0],
-                        causal=kind is Cover.CAUSAL,
-                    )
-                )
-    return tuple(_fuse_queries(_fuse_keys(found)))
-
-
-def _lay_out(intervals: Sequence[Interval]) -> Iterator[tuple[int, Interval]]:
-    row = 0
-    for interval in intervals:
-        yield row, interval
-        row += interval[1] - interval[0]
-
-
-def _fuse_keys(found: Sequence[Slice]) -> list[Slice]:
-    """Join FULL neighbours with the same query rows: each query row is merged fewer times."""
-    fused: list[Slice] = []
-    for this in found:
-        if fused and _same_queries_next_keys(fused[-1], this):
-            fused[-1] = replace(fused[-1], kv_stop=this.kv_stop)
-        else:
-            fused.append(this)
-    return fused
-
-
-def _fuse_queries(found: Sequence[Slice]) -> list[Slice]:
-    """Join FULL slices with the same key rows and touching query rows."""
-    fused: list[Slice] = []
-    for this in found:
-        at = next((i for i, one in enumerate(fused) if _same_keys_next_queries(one, this)), None)
-        if at is None:
-            fused.append(this)
-        else:
-            fused[at] = replace(fused[at], q_stop=this.q_stop)
-    return fused
-
-
-def _same_queries_next_keys(one: Slice, two: Slice) -> bool:
-    same = (one.q_start, one.q_stop) == (two.q_start, two.q_stop)
-    return same and one.kv_stop == two.kv_start and not (one.causal or two.causal)
-
-
-def _same_keys_next_queries(one: Slice, two: Slice) -> bool:
-    same = (one.kv_start, one.kv_stop) == (two.kv_start, two.kv_stop)
-    return same and one.q_stop == two.q_start and not (one.causal or two.causal)
+    return Pattern(mask=mask, seq_len=seq_len, docs=tuple(docs or ()), window=window)

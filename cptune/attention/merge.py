@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from cptune.attention.plan import Rows
+from cptune.attention.slices import Rows
 
 
 def accumulator_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -65,5 +65,6 @@ class Partial:
         mine_BHS = self.lse[:, :, rows.start : rows.stop]
         new_BHS = lse_BHS.to(mine_BHS.dtype)
         both_BHS = torch.logaddexp(mine_BHS, new_BHS)
-        mine_BSHD.mul_(_weight(mine_BHS, both_BHS)).add_(_weight(new_BHS, both_BHS) * out_BSHD)
+        # In place and in one pass: no weighted copy of the block's output is made.
+        mine_BSHD.mul_(_weight(mine_BHS, both_BHS)).addcmul_(_weight(new_BHS, both_BHS), out_BSHD)
         mine_BHS.copy_(both_BHS)

@@ -1,88 +1,45 @@
-"""Ring, all-gather and everything between as one staged plan that moves only the rows needed.
+"""Everyone's exchanges, blocks and costs, as a pure function of cut, mask and strategy."""
 
-A plan is a pure function of partition, mask and number of stages. Every rank can compute everyone's
-part, so no metadata is exchanged and every receive has its send by construction. The same numbers
-are the cost model and what the transport's counters are tested against.
-"""
-
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import NamedTuple
+from functools import lru_cache
 
-from cptune.attention.mask import Cover, Mask, Slice, build_slices, cover
-from cptune.attention.shard import Interval, Partition
-
-
-class Strategy(StrEnum):
-    """Named numbers of stages."""
-
-    RING = "ring"  # one peer a stage unless told otherwise
-    ALL_GATHER = "all_gather"  # all peers in one stage
-
-
-class Rows(NamedTuple):
-    """Rows [start, stop) of their owner's shard."""
-
-    start: int
-    stop: int
-
-    @property
-    def num_rows(self) -> int:
-        """How many rows."""
-        return self.stop - self.start
-
-
-Transfer = tuple[int, Rows]  # (peer as a rank of the context group, rows of the owner's shard)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """One exchange and the compute that uses what it brings.
-
-    The rows of all of `recv` lie one after the other in the stage's buffer; key rows of `slices`
-    count there, query rows in the own shard.
-    """
-
-    recv: tuple[Transfer, ...]  # from rank - d, for each distance d of the stage
-    send: tuple[Transfer, ...]  # to rank + d; rows of the own shard
-    slices: tuple[Slice, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """What one rank does: its own block first, then stage by stage."""
-
-    rows: int  # real rows of this rank
-    local: tuple[Slice, ...]
-    stages: tuple[Stage, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanBytes:
-    """Payload bytes that one rank moves for one layer at batch 1."""
-
-    forward_sent: int
-    forward_received: int
-    backward_sent: int  # keys and values again, and the gradients of the peers' rows
-    backward_received: int
+from cptune.attention import cost
+from cptune.attention.cost import PlanBytes, PlanFlop, PlanPeak, Seat, Widths
+from cptune.attention.heads import HeadShare, share_heads
+from cptune.attention.mask import Mask, Pattern
+from cptune.attention.peak import count_peak
+from cptune.attention.shard import Partition, join_touching
+from cptune.attention.stages import Ring, Schedule, build_flat_stages
+from cptune.attention.two_level import TwoLevel, build_sites, spans_nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Everyone's schedule.
 
-    `kv_heads`, `head_dim` and `itemsize` (bytes of one element) only turn rows into bytes.
+    Groups of `ulysses` ranks trade heads; the ranks of one place in every group are a ring that
+    exchanges keys and values in `stages`. With `nodes`, groups are filled node by node, and a ring
+    that spans nodes takes a row over a boundary once. `heads`, `kv_heads`, `head_dim`, `itemsize`
+    (bytes of one element) and `dkv_itemsize` (of a gradient of keys and values on the wire; the
+    same where omitted) only turn rows into bytes.
     """
 
     partition: Partition
     mask: Mask
-    stages: int  # 1..cp_size-1; 0 for one rank
+    stages: int  # 1..ring-1; 0 for a ring of one rank
+    docs: tuple[int, ...] = ()
+    window: int | None = None
+    ulysses: int = 1
+    nodes: tuple[object, ...] | None = None
+    heads: int | None = None
     kv_heads: int | None = None
     head_dim: int | None = None
     itemsize: int | None = None
+    dkv_itemsize: int | None = None
 
     def __post_init__(self) -> None:
-        most = self.partition.cp_size - 1
+        most = self.partition.cp_size // self.ulysses - 1
         least = min(1, most)
         if not least <= self.stages <= most:
             nearest = min(max(self.stages, least), most)
@@ -91,28 +48,80 @@ class Plan:
                 f"nearest is {nearest}"
             )
 
-    def schedule(self, rank: int) -> Schedule:
-        """What `rank` does."""
-        mine = self.partition.intervals(rank)
-        return Schedule(
-            rows=self.partition.real_len(rank),
-            local=build_slices(self.mask, q_intervals=mine, kv_intervals=mine),
-            stages=tuple(self._stage(rank, index) for index in range(self.stages)),
-        )
+    @property
+    def pattern(self) -> Pattern:
+        """The mask over the sequence."""
+        return _pattern(self.mask, self.partition.seq_len, self.docs, self.window)
 
-    def bind(self, *, kv_heads: int | None, head_dim: int | None, itemsize: int | None) -> "Plan":
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Ulysses groups, one a ring rank: neighbours, of one node as far as that goes."""
+        order: Sequence[int] = range(self.partition.cp_size)
+        if self.nodes is not None and self.ulysses > 1:
+            names = list(dict.fromkeys(self.nodes))
+            seats = [names.index(name) for name in self.nodes]
+            order = sorted(order, key=lambda rank: seats[rank])
+        size = self.ulysses
+        return tuple(tuple(order[at : at + size]) for at in range(0, len(order), size))
+
+    def seat(self, rank: int) -> tuple[int, int]:
+        """(ring rank, place in its Ulysses group) of a rank of the context group."""
+        for ring_rank, group in enumerate(self.groups()):
+            if rank in group:
+                return ring_rank, group.index(rank)
+        last = self.partition.cp_size - 1
+        raise ValueError(f"rank is {rank}, wanted 0..{last}; nearest is {min(max(rank, 0), last)}")
+
+    def peers(self, rank: int) -> tuple[int, ...]:
+        """The ring that `rank` is in, as ranks of the context group."""
+        place = self.seat(rank)[1]
+        return tuple(group[place] for group in self.groups())
+
+    def ring(self) -> Ring:
+        """What each ring rank owns: the tokens of its whole Ulysses group."""
+        owned = (
+            join_touching(sorted(one for rank in group for one in self.partition.intervals(rank)))
+            for group in self.groups()
+        )
+        return Ring(pattern=self.pattern, owned=tuple(owned))
+
+    def schedule(self, rank: int) -> Schedule:
+        """What `rank` does once it has its heads; stages name ring ranks."""
+        ring, (ring_rank, _) = self.ring(), self.seat(rank)
+        nodes = self.nodes and [self.nodes[peer] for peer in self.peers(rank)]
+        if nodes and spans_nodes(nodes):
+            two_level = TwoLevel(ring=ring, sites=build_sites(nodes), stages=self.stages)
+            return ring.schedule(ring_rank, two_level.build_stages(ring_rank))
+        stages = build_flat_stages(ring, ring_rank, stages=self.stages)
+        return ring.schedule(ring_rank, tuple(stages))
+
+    def shares(self, *, heads: int, kv_heads: int) -> tuple[HeadShare, ...]:
+        """Heads of each place in a Ulysses group."""
+        return share_heads(heads, kv_heads, ulysses=self.ulysses)
+
+    def bind(
+        self,
+        *,
+        kv_heads: int | None,
+        head_dim: int | None,
+        itemsize: int | None,
+        heads: int | None = None,
+        dkv_itemsize: int | None = None,
+    ) -> "Plan":
         """The same plan with the size of a row filled in where it was open."""
         return replace(
             self,
+            heads=self.heads or heads,
             kv_heads=self.kv_heads or kv_heads,
             head_dim=self.head_dim or head_dim,
             itemsize=self.itemsize or itemsize,
+            dkv_itemsize=self.dkv_itemsize or dkv_itemsize,
         )
 
     def bytes(
         self,
         rank: int,
         *,
+        heads: int | None = None,
         kv_heads: int | None = None,
         head_dim: int | None = None,
         itemsize: int | None = None,
@@ -121,99 +130,111 @@ class Plan:
 
         Args:
             rank: Rank of the context group.
-            kv_heads: Key heads of this rank; the bound value where omitted. As the next two.
+            heads: Query heads of this rank; the bound value where omitted, as all. Only Ulysses
+                moves queries.
+            kv_heads: Key heads of this rank.
             head_dim: Elements of a head.
             itemsize: Bytes of an element on the wire.
 
         Raises:
             ValueError: A size is neither given nor bound.
         """
-        asked = {
-            "kv_heads": kv_heads or self.kv_heads,
-            "head_dim": head_dim or self.head_dim,
-            "itemsize": itemsize or self.itemsize,
-        }
-        row_bytes = 2  # a key and a value
-        for name, value in asked.items():
-            if value is None:
-                raise ValueError(
-                    f"{name} is not known, wanted kv_heads, head_dim and itemsize: pass them to "
-                    "bytes(), give kv_heads, head_dim and dtype to ContextParallel, or attend once"
-                )
-            row_bytes *= value
-        stages = self.schedule(rank).stages
-        sent = row_bytes * sum(rows.num_rows for stage in stages for _, rows in stage.send)
-        received = row_bytes * sum(rows.num_rows for stage in stages for _, rows in stage.recv)
-        return PlanBytes(
-            forward_sent=sent,
-            forward_received=received,
-            backward_sent=sent + received,
-            backward_received=received + sent,
+        given = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "itemsize": itemsize}
+        known = {name: value for name, value in given.items() if value is not None}
+        whole = replace(self, **known)._widths(heads_matter=self.ulysses > 1)
+        found = cost.count_ring_bytes(self.schedule(rank).stages, self._of_place(rank, whole))
+        if self.ulysses == 1:
+            return found
+        return cost.add_bytes(found, cost.count_head_bytes(self._seat(rank, whole), whole))
+
+    def flops(self, rank: int) -> PlanFlop:
+        """Floating-point operations of `rank` for one layer at batch 1.
+
+        Raises:
+            ValueError: A size is not bound.
+        """
+        pairs = cost.count_pairs(self.schedule(rank))
+        return cost.count_flop(pairs, self._of_place(rank, self._widths()))
+
+    def peak_bytes(self, rank: int) -> PlanPeak:
+        """Most bytes that attention holds on `rank` beside its inputs, for one layer at batch 1.
+
+        Raises:
+            ValueError: A size is not bound.
+        """
+        whole = self._widths()
+        seat = self._seat(rank, whole) if self.ulysses > 1 else None
+        return count_peak(
+            self.schedule(rank),
+            whole=whole,
+            widths=self._of_place(rank, whole),
+            local_len=self.partition.local_len,
+            seat=seat,
         )
 
     def pairs(self, rank: int) -> int:
-        """Query-key pairs that `rank` attends: its share of the work."""
-        schedule = self.schedule(rank)
-        remote = (block for stage in schedule.stages for block in stage.slices)
-        return sum(block.pairs for block in (*schedule.local, *remote))
+        """Query-key pairs that `rank` attends, heads shared out: its share of the work."""
+        pairs = cost.count_pairs(self.schedule(rank))
+        if self.ulysses == 1:
+            return pairs
+        if self.heads and self.kv_heads:
+            shares = self.shares(heads=self.heads, kv_heads=self.kv_heads)
+            return pairs * shares[self.seat(rank)[1]].q.num_rows // self.heads
+        return pairs // self.ulysses
 
     def imbalance(self) -> float:
         """Work of the busiest rank over the mean; 1.0 is perfect."""
         work = [self.pairs(rank) for rank in range(self.partition.cp_size)]
         return max(work) * len(work) / sum(work)
 
-    def _stage(self, rank: int, index: int) -> Stage:
-        size = self.partition.cp_size
-        distances = _distances(index, stages=self.stages, cp_size=size)
-        fetched = [((rank - d) % size, self._needed(rank, (rank - d) % size)) for d in distances]
-        given = [((rank + d) % size, self._needed((rank + d) % size, rank)) for d in distances]
-        kv_intervals = [interval for _, (_, intervals) in fetched for interval in intervals]
-        return Stage(
-            recv=tuple((peer, rows) for peer, (rows, _) in fetched if rows.num_rows),
-            send=tuple((peer, rows) for peer, (rows, _) in given if rows.num_rows),
-            slices=build_slices(
-                self.mask,
-                q_intervals=self.partition.intervals(rank),
-                kv_intervals=kv_intervals,
-            ),
+    def _widths(self, *, heads_matter: bool = True) -> Widths:
+        asked = {
+            "kv_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "itemsize": self.itemsize,
+            "heads": self.heads or (None if heads_matter else self.kv_heads),
+        }
+        kv_heads, head_dim, itemsize, heads = (_known(*one) for one in asked.items())
+        return Widths(
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            itemsize=itemsize,
+            dkv_itemsize=self.dkv_itemsize or itemsize,
         )
 
-    def _needed(self, rank: int, owner: int) -> tuple[Rows, list[Interval]]:
-        """Rows of `owner` that some query of `rank` sees, and the global intervals they are."""
-        queries = self.partition.intervals(rank)
-        needed: list[Interval] = []
-        start, row = 0, 0
-        for kv in self.partition.intervals(owner):
-            if any(cover(self.mask, q=q, kv=kv) is not Cover.SKIP for q in queries):
-                start = start if needed else row
-                needed.append(kv)
-            row += kv[1] - kv[0]
-        count = sum(stop - begin for begin, stop in needed)
-        # A view of the packed shard is one message only if nothing is left out between.
-        assert needed == list(self.partition.intervals(owner))[: len(needed)], "rows with a hole"
-        return Rows(start, start + count), needed
+    def _of_place(self, rank: int, whole: Widths) -> Widths:
+        """The heads that `rank` attends."""
+        shares = self.shares(heads=whole.heads, kv_heads=whole.kv_heads)
+        share = shares[self.seat(rank)[1]]
+        return replace(
+            whole,
+            heads=share.q.num_rows,
+            kv_heads=share.kv.num_rows,
+            spread=share.spread is not None,
+        )
+
+    def _seat(self, rank: int, whole: Widths) -> Seat:
+        ring_rank, place = self.seat(rank)
+        group = self.groups()[ring_rank]
+        shares = self.shares(heads=whole.heads, kv_heads=whole.kv_heads)
+        return Seat(
+            share=shares[place],
+            own_rows=self.partition.real_len(rank),
+            peer_rows=tuple(self.partition.real_len(peer) for peer in group if peer != rank),
+            peer_shares=(*shares[:place], *shares[place + 1 :]),
+        )
 
 
-def count_stages(strategy: Strategy, *, cp_size: int, stages: int | None) -> int:
-    """Number of stages that `strategy` and an optional explicit `stages` mean.
-
-    Raises:
-        ValueError: `stages` contradicts the strategy or the group; Plan checks its range.
-    """
-    most = cp_size - 1
-    if stages is None:
-        return min(1, most) if strategy is Strategy.ALL_GATHER else most
-    if most == 0:
-        raise ValueError(f"stages is {stages}, wanted None: one rank exchanges nothing")
-    if strategy is Strategy.ALL_GATHER and stages != 1:
+def _known(name: str, value: int | None) -> int:
+    if value is None:
         raise ValueError(
-            f"stages is {stages}, wanted 1 for strategy all_gather; nearest is 1 "
-            f"(strategy ring takes 1..{most})"
+            f"{name} is not known, wanted heads, kv_heads, head_dim and itemsize: pass them, give "
+            "heads, kv_heads, head_dim and dtype to ContextParallel, or attend once"
         )
-    return stages
+    return value
 
 
-def _distances(index: int, *, stages: int, cp_size: int) -> range:
-    """Distances of one stage: 1..cp_size-1 in consecutive groups as even as they go."""
-    peers = cp_size - 1
-    return range(1 + index * peers // stages, 1 + (index + 1) * peers // stages)
+@lru_cache(maxsize=64)
+def _pattern(mask: Mask, seq_len: int, docs: tuple[int, ...], window: int | None) -> Pattern:
+    return Pattern(mask=mask, seq_len=seq_len, docs=docs, window=window)

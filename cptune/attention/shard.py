@@ -4,10 +4,12 @@ Any length goes over any number of ranks. The real length is split first and eac
 tail to one common static length, so no rank computes on rows that are nobody's tokens.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-Interval = tuple[int, int]  # [start, stop) in global positions
+from cptune.attention.balanced import deal_chunks
+from cptune.attention.mask import Interval, Mask, Pattern
 
 
 class Sharding(StrEnum):
@@ -15,6 +17,7 @@ class Sharding(StrEnum):
 
     CONTIGUOUS = "contiguous"
     ZIGZAG = "zigzag"
+    BALANCED = "balanced"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +25,14 @@ class Partition:
     """The cut of one sequence over a context group.
 
     contiguous: P chunks, rank r owns chunk r. zigzag: 2P chunks, rank r owns chunks r and 2P-1-r,
-    in this order. Chunk i of n is [floor(i*S/n), floor((i+1)*S/n)), empty for some i when S < n.
+    in this order. balanced: at least 8P chunks, dealt by the area of `pattern`. Chunk i of n is
+    [floor(i*S/n), floor((i+1)*S/n)), empty for some i when S < n.
     """
 
     seq_len: int
     cp_size: int
     sharding: Sharding
+    pattern: Pattern | None = None  # what balanced weighs; causal where omitted
 
     def __post_init__(self) -> None:
         for name, value in (("seq_len", self.seq_len), ("cp_size", self.cp_size)):
@@ -37,12 +42,15 @@ class Partition:
     def intervals(self, rank: int) -> tuple[Interval, ...]:
         """Global intervals of `rank`: sorted, disjoint, none empty, none touching the next."""
         self._check_rank(rank)
-        if self.sharding is Sharding.CONTIGUOUS:
+        if self.sharding is Sharding.BALANCED:
+            weighed = self.pattern or Pattern(mask=Mask.CAUSAL, seq_len=self.seq_len)
+            chunks = list(deal_chunks(weighed, self.cp_size)[rank])
+        elif self.sharding is Sharding.CONTIGUOUS:
             chunks = [self._chunk(rank, self.cp_size)]
         else:
             last = 2 * self.cp_size - 1
             chunks = [self._chunk(rank, last + 1), self._chunk(last - rank, last + 1)]
-        return _join_touching([chunk for chunk in chunks if chunk[0] < chunk[1]])
+        return join_touching([chunk for chunk in chunks if chunk[0] < chunk[1]])
 
     def real_len(self, rank: int) -> int:
         """Tokens that `rank` owns; 0 for an empty shard."""
@@ -66,7 +74,8 @@ class Partition:
             raise ValueError(f"rank is {rank}, wanted 0..{self.cp_size - 1}; nearest is {nearest}")
 
 
-def _join_touching(chunks: list[Interval]) -> tuple[Interval, ...]:
+def join_touching(chunks: Sequence[Interval]) -> tuple[Interval, ...]:
+    """Disjoint sorted intervals, with neighbours made one."""
     joined: list[Interval] = []
     for start, stop in chunks:
         if joined and joined[-1][1] == start:

@@ -1,19 +1,24 @@
 """One contract for every kernel: values, types, gradients from global results, and refusals."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from cptune.attention.kernels import (
     KERNELS,
+    Ask,
     Block,
     Capability,
     CpuFlash,
+    CudaFlash,
     Kernel,
     MathReference,
     choose_kernel,
     why_not,
 )
+from cptune.attention.slices import Band
 
 SCALE = 0.3
 # Relative L2 error against fp64.
@@ -41,9 +46,14 @@ def naive(block: Block) -> tuple[list[Tensor], Tensor, Tensor]:
     repeats = block.q.shape[2] // block.k.shape[2]
     k, v = (x.repeat_interleave(repeats, dim=2) for x in leaves[1:])
     scores = torch.einsum("bqhd,bkhd->bhqk", leaves[0], k) * block.scale
+    at = torch.arange(scores.shape[-1])
     if block.causal:
-        at = torch.arange(scores.shape[-1])
         scores = scores.masked_fill(at[None, :] > at[:, None], float("-inf"))
+    if block.band:
+        left, right = block.band
+        row, column = torch.arange(scores.shape[-2])[:, None], at[None, :]
+        hidden = (column < row - left) | (column > row + right)
+        scores = scores.masked_fill(hidden, float("-inf"))
     out = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(dim=-1), v)
     return leaves, out, scores.logsumexp(dim=-1)
 
@@ -61,6 +71,10 @@ def test_forward_and_backward_equal_the_naive_ones(
     kernel: Kernel, dtype: torch.dtype, kv_heads: int, causal: bool
 ) -> None:
     block = make_block(dtype, rows=13, keys=13, kv_heads=kv_heads, causal=causal)
+    assert_equals_naive(kernel, block, dtype)
+
+
+def assert_equals_naive(kernel: Kernel, block: Block, dtype: torch.dtype) -> None:
     leaves, wanted_out, wanted_lse = naive(block)
     dout = torch.randn(wanted_out.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
     out, lse = kernel.forward(block)
@@ -72,6 +86,26 @@ def test_forward_and_backward_equal_the_naive_ones(
     ):
         assert mine.shape == theirs.shape
         assert_near(mine, theirs, 2 * TOLERANCES[dtype])
+
+
+@every_kernel
+@every_dtype
+@every_ratio
+@pytest.mark.parametrize("band", [(1, 0), (3, 0), (0, 12), (0, 4), (2, 1), (40, 40)])
+def test_a_band_equals_the_naive_one(
+    kernel: Kernel, dtype: torch.dtype, kv_heads: int, band: tuple[int, int]
+) -> None:
+    block = make_block(dtype, rows=13, keys=13, kv_heads=kv_heads)
+    assert_equals_naive(kernel, replace(block, band=Band(*band)), dtype)
+
+
+@every_kernel
+@pytest.mark.parametrize("band", [(300, 0), (0, 599), (70, 0)])
+def test_a_band_longer_than_one_run_of_rows_equals_the_naive_one(
+    kernel: Kernel, band: tuple[int, int]
+) -> None:
+    block = make_block(torch.float64, rows=600, keys=600, kv_heads=2)
+    assert_equals_naive(kernel, replace(block, band=Band(*band)), torch.float64)
 
 
 @every_kernel
@@ -152,6 +186,11 @@ def test_no_kernel_ever_sees_an_empty_row(rows: int, keys: int) -> None:
         make_block(torch.float32, rows=rows, keys=keys)
 
 
+def test_no_kernel_ever_sees_an_oblong_band() -> None:
+    with pytest.raises(AssertionError, match="a band but 3 x 4"):
+        replace(make_block(torch.float32, rows=3, keys=4), band=Band(1, 0))
+
+
 def test_no_kernel_ever_sees_an_oblong_causal_block() -> None:
     with pytest.raises(AssertionError, match="causal but 3 x 4"):
         make_block(torch.float32, rows=3, keys=4, causal=True)
@@ -169,7 +208,12 @@ def test_auto_takes_the_first_that_can_run() -> None:
         ("cpu_flash", "cuda", torch.float32, "cpu_flash: it runs on cpu, not on cuda"),
         ("math", "cpu", torch.int32, r"math: it takes .*, not torch\.int32"),
         ("auto", "meta", torch.float32, "cpu_flash: .* not on meta; math: .* not on meta"),
-        ("fa5", "cpu", torch.float32, "kernel is 'fa5', wanted one of auto, cpu_flash, math"),
+        ("fa5", "cpu", torch.float32, "kernel is 'fa5', wanted one of auto, .*, cpu_flash, math"),
+        ("flash_attn_2", "cpu", torch.float16, "flash_attn_2: it runs on cuda, not on cpu"),
+        ("flash_attn_3", "cuda", torch.float32, "flash_attn_3: it takes .*, not torch.float32"),
+        ("flash_attn_2", "cuda", torch.float16, "flash_attn_2: flash_attn is not installed"),
+        ("flash_attn_4", "cuda", torch.float16, "flash_attn_4: flash_attn.cute is not installed"),
+        ("flash_attn_3", "cuda", torch.float16, "flash_attn_interface is not installed"),
     ],
 )
 def test_a_kernel_that_cannot_run_says_why(
@@ -186,7 +230,21 @@ class OneHeadEach(MathReference):
 
 
 def test_a_kernel_without_grouped_heads_is_not_given_any() -> None:
-    where = {"device_type": "cpu", "dtype": torch.float32}
-    assert why_not(OneHeadEach(), **where) is None
-    reason = why_not(OneHeadEach(), **where, grouped=True)
+    ask = Ask(device_type="cpu", dtype=torch.float32)
+    assert why_not(OneHeadEach(), ask) is None
+    reason = why_not(OneHeadEach(), replace(ask, grouped=True))
     assert reason == "it wants as many kv heads as query heads"
+
+
+def test_head_sizes_and_devices_that_a_kernel_is_not_built_for_are_named() -> None:
+    ask = Ask(device_type="cuda", dtype=torch.bfloat16, compute=(9, 0), head_dim=64)
+    assert why_not(CudaFlash(), ask) is None
+    assert why_not(CudaFlash(), replace(ask, head_dim=512)) == (
+        "it takes heads of at most 256 elements, not 512"
+    )
+    assert why_not(CudaFlash(), replace(ask, head_dim=12)) == (
+        "it takes heads of multiples of 8 elements, not 12"
+    )
+    assert why_not(CudaFlash(), replace(ask, compute=(7, 5))) == (
+        "it is built for compute capability 8.0 to below 99.0, not 7.5"
+    )

@@ -4,12 +4,15 @@ Shapes: B batch, S rows of this rank, T all tokens, H query heads, K kv heads, D
 """
 
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from cptune.attention import ContextParallel
+from cptune.attention.transport import Transport
+from cptune.attention.wire import GroupWire, open_wires
 
 HEAD_DIM = 8
 
@@ -22,6 +25,10 @@ class Layout:
     stages: int | None = None
     strategy: str = "ring"
     kernel: str = "auto"
+    docs: tuple[int, ...] | None = None
+    window: int | None = None
+    ulysses: int = 1
+    nodes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -41,14 +48,49 @@ class Outcome:
     planned: dict[str, int]
 
 
-def attend_naively(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, mask: str) -> Tensor:
+class OnSharedWires(ContextParallel):
+    """Makes one pair of process groups a run, not one an instance."""
+
+    wires: tuple[GroupWire, GroupWire] | None = None
+
+    def _build_transport(self, group: dist.ProcessGroup | None) -> Transport:
+        assert group is not None
+        if group.size() > 1 and OnSharedWires.wires is None:
+            OnSharedWires.wires = open_wires(group)
+        return Transport(*(OnSharedWires.wires or ()))
+
+
+@dataclass(frozen=True)
+class View:
+    """A mask by its keywords."""
+
+    mask: str
+    docs: tuple[int, ...] | None = None
+    window: int | None = None
+
+    def hides(self, seq_len: int) -> Tensor:
+        """True where a query (row) may not see a key (column), token by token."""
+        at = torch.arange(seq_len)
+        query, key = at[:, None], at[None, :]
+        hidden = torch.zeros(seq_len, seq_len, dtype=torch.bool)
+        if self.mask != "full":
+            hidden |= key > query
+        if self.docs is not None:
+            document = torch.tensor(
+                [i for i, length in enumerate(self.docs) for _ in range(length)]
+            )
+            hidden |= document[:, None] != document[None, :]
+        if self.window is not None:
+            hidden |= query - key > self.window
+        return hidden
+
+
+def attend_naively(q_BTHD: Tensor, k_BTKD: Tensor, v_BTKD: Tensor, view: View) -> Tensor:
     """Softmax attention of the whole sequence, written out."""
     repeats = q_BTHD.shape[2] // k_BTKD.shape[2]
     k_BTHD, v_BTHD = (x.repeat_interleave(repeats, dim=2) for x in (k_BTKD, v_BTKD))
     scores_BHTT = torch.einsum("bqhd,bkhd->bhqk", q_BTHD, k_BTHD) / q_BTHD.shape[-1] ** 0.5
-    if mask == "causal":
-        at = torch.arange(q_BTHD.shape[1])
-        scores_BHTT = scores_BHTT.masked_fill(at[None, :] > at[:, None], float("-inf"))
+    scores_BHTT = scores_BHTT.masked_fill(view.hides(q_BTHD.shape[1]), float("-inf"))
     return torch.einsum("bhqk,bkhd->bqhd", scores_BHTT.softmax(dim=-1), v_BTHD)
 
 
@@ -62,11 +104,18 @@ def make_inputs(seq_len: int, shape: Shape, dtype: torch.dtype) -> list[Tensor]:
     ]
 
 
-def reference(inputs: list[Tensor], mask: str) -> list[Tensor]:
+def reference(inputs: list[Tensor], view: View) -> list[Tensor]:
     """out, dq, dk, dv of the whole sequence."""
     q, k, v = (x.clone().requires_grad_() for x in inputs[:3])
-    out = attend_naively(q, k, v, mask)
+    out = attend_naively(q, k, v, view)
     return [out.detach(), *torch.autograd.grad(out, (q, k, v), inputs[3])]
+
+
+@lru_cache(maxsize=64)
+def exact_reference(seq_len: int, shape: Shape, view: View) -> tuple[list[Tensor], list[Tensor]]:
+    """(inputs, out and gradients) in fp64."""
+    inputs = make_inputs(seq_len, shape, torch.float64)
+    return inputs, reference(inputs, view)
 
 
 def attend_sharded(cp: ContextParallel, inputs: list[Tensor]) -> list[Tensor]:
@@ -79,14 +128,25 @@ def attend_sharded(cp: ContextParallel, inputs: list[Tensor]) -> list[Tensor]:
     return [out.detach(), *torch.autograd.grad(out, (q, k, v), local[3])]
 
 
-def run_case(cp: ContextParallel, *, mask: str, shape: Shape) -> Outcome:
+def rotate(x_BSHD: Tensor, positions: Tensor) -> Tensor:
+    """Rotary embedding of pairs of elements."""
+    pairs = x_BSHD.unflatten(-1, (-1, 2))
+    frequencies = 0.5 ** torch.arange(pairs.shape[-2], dtype=torch.float64)
+    angles = (positions[:, None] * frequencies)[None, :, None]
+    a, b = pairs.unbind(-1)
+    turned = (a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos())
+    return torch.stack(turned, dim=-1).flatten(-2)
+
+
+def run_case(cp: ContextParallel, *, view: View, shape: Shape) -> Outcome:
     """Attend forward and backward once and compare."""
-    inputs = make_inputs(cp.partition.seq_len, shape, torch.float64)
+    inputs, whole = exact_reference(cp.partition.seq_len, shape, view)
     cp.traffic.reset()
     found = attend_sharded(cp, inputs)
-    at = cp.positions[cp.valid]
-    wanted = [x[:, at] for x in reference(inputs, mask)]
-    planned = cp.plan.bytes(dist.get_rank(), kv_heads=shape.kv_heads, head_dim=HEAD_DIM, itemsize=8)
+    at = torch.tensor(cp.partition.positions(cp._rank), dtype=torch.int64)
+    wanted = [x[:, at] for x in whole]
+    sizes = {"heads": shape.heads, "kv_heads": shape.kv_heads, "head_dim": HEAD_DIM, "itemsize": 8}
+    planned = cp.plan.bytes(cp._rank, **sizes)
     return Outcome(
         error=max(_magnitude(x[:, cp.valid] - y) for x, y in zip(found, wanted, strict=True)),
         padding=max(_magnitude(x[:, ~cp.valid]) for x in found),
@@ -101,11 +161,18 @@ def run_case(cp: ContextParallel, *, mask: str, shape: Shape) -> Outcome:
 
 
 def run_cases(layouts: list[Layout], *, shapes: list[Shape]) -> list[Outcome]:
-    """Every layout with every shape, on the default group."""
+    """Every layout with every shape, on the default group; buffers hold NaN until written."""
+    OnSharedWires.wires = None
     outcomes: list[Outcome] = []
-    for layout in layouts:
-        cp = ContextParallel(dist.group.WORLD, **asdict(layout))
-        outcomes += [run_case(cp, mask=layout.mask, shape=shape) for shape in shapes]
+    torch.use_deterministic_algorithms(True)  # fills what is allocated and not yet written
+    try:
+        assert torch.empty(1).isnan()
+        for layout in layouts:
+            cp = OnSharedWires(dist.group.WORLD, **asdict(layout))
+            view = View(layout.mask, layout.docs, layout.window)
+            outcomes += [run_case(cp, view=view, shape=shape) for shape in shapes]
+    finally:
+        torch.use_deterministic_algorithms(False)
     return outcomes
 
 

@@ -8,6 +8,7 @@ from attention_cases import (
     Layout,
     Outcome,
     Shape,
+    View,
     attend_sharded,
     make_inputs,
     reference,
@@ -19,18 +20,78 @@ from rank_pool import RankPool
 from cptune.attention import ContextParallel
 
 TOLERANCE = 1e-12
-LENGTHS = (2, 3, 5, 7, 13, 24, 37)  # below 2P, prime, and one that everything divides
 SHAPES = [Shape(batch, heads=4, kv_heads=kv) for batch in (1, 2) for kv in (4, 1)]
-TWO_SHAPES = [SHAPES[0], SHAPES[3]]  # each batch and each kv ratio once
+HEADS = [
+    Shape(1, heads=8, kv_heads=8),
+    Shape(2, heads=8, kv_heads=2),
+    Shape(1, heads=8, kv_heads=1),
+]
+SITES = {2: "ab", 3: "aab", 4: "aabb", 5: "abbab"}
+MASKS = ("full", "causal", "document", "window", "window and document")
+SHARDINGS = ("contiguous", "zigzag", "balanced")
 
 
-def make_layouts(world: int, *, sharding: str, mask: str, lengths: tuple[int, ...]) -> list[Layout]:
+def lengths(world: int) -> tuple[int, ...]:
+    """A rank without a token; below 2P; prime; one that 2P divides."""
+    return world - 1, 2 * world - 1, 23, 6 * world
+
+
+def documents(seq_len: int) -> tuple[int, ...]:
+    """Empty ones at the start, between and at the end, lone tokens, and some longer ones."""
+    docs, left = [0], seq_len
+    for length in (1, 2, 0, 1, 9, 1, 5):
+        docs.append(min(length, left))
+        left -= docs[-1]
+    return (*docs, left, 0)
+
+
+def arguments_of(mask: str, seq_len: int) -> dict[str, object]:
+    found: dict[str, object] = {"mask": mask}
+    if "document" in mask:
+        found |= {"mask": "document", "docs": documents(seq_len)}
+    elif mask == "window":
+        found |= {"mask": "causal"}
+    if "window" in mask:
+        found["window"] = (0, 1, 3, 7)[seq_len % 4]
+    return found
+
+
+def strategies(world: int) -> list[dict[str, object]]:
+    nodes = tuple(SITES[world])
     return [
-        Layout(seq_len, sharding, mask, stages=stages, kernel=kernel)
-        for seq_len in lengths
-        for stages in range(1, world)
-        for kernel in ("cpu_flash", "math")
+        {"strategy": "ring"},
+        {"strategy": "ring", "stages": max(1, world // 2)},
+        {"strategy": "all_gather"},
+        {"strategy": "ulysses"},
+        {"strategy": "hybrid", "ulysses": 2 if world == 4 else 1},
+        {"strategy": "ring", "nodes": nodes},
+        {"strategy": "all_gather", "nodes": nodes},
+        *([{"strategy": "hybrid", "ulysses": 2, "nodes": nodes, "stages": 1}] * (world == 4)),
     ]
+
+
+def make_layouts(world: int, *, sharding: str, mask: str) -> list[Layout]:
+    return [
+        Layout(
+            seq_len,
+            sharding,
+            kernel=("cpu_flash", "math")[(seq_len + index) % 2],
+            **arguments_of(mask, seq_len),
+            **strategy,
+        )
+        for seq_len in lengths(world)
+        for index, strategy in enumerate(strategies(world))
+    ]
+
+
+def test_the_matrix_has_at_least_1500_cases() -> None:
+    counted = [
+        len(make_layouts(world, sharding=sharding, mask=mask)) * len(HEADS)
+        for world in SITES
+        for sharding in SHARDINGS
+        for mask in MASKS
+    ]
+    assert sum(counted) >= 1500
 
 
 def assert_exact(per_rank: list[list[Outcome]]) -> None:
@@ -40,24 +101,21 @@ def assert_exact(per_rank: list[list[Outcome]]) -> None:
         assert [one.moved for one in outcomes] == [one.planned for one in outcomes]
 
 
-@pytest.mark.parametrize("mask", ["full", "causal"])
-@pytest.mark.parametrize("sharding", ["contiguous", "zigzag"])
-@pytest.mark.parametrize("world", [2, 3, 4])
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("sharding", SHARDINGS)
+@pytest.mark.parametrize("world", SITES)
 def test_outputs_and_gradients_equal_unsharded_and_bytes_equal_the_plan(
     ranks: RankPool, world: int, sharding: str, mask: str
 ) -> None:
-    layouts = make_layouts(world, sharding=sharding, mask=mask, lengths=LENGTHS)
-    assert_exact(ranks.run(run_cases, world=world, layouts=layouts, shapes=TWO_SHAPES))
+    layouts = make_layouts(world, sharding=sharding, mask=mask)
+    assert_exact(ranks.run(run_cases, world=world, layouts=layouts, shapes=HEADS, timeout_s=110))
 
 
-def test_five_ranks_are_exact_too(ranks: RankPool) -> None:
-    layouts = [
-        Layout(37, sharding, mask, stages=stages)
-        for sharding in ("contiguous", "zigzag")
-        for mask in ("full", "causal")
-        for stages in (1, 3, 4)
-    ]
-    assert_exact(ranks.run(run_cases, world=5, layouts=layouts, shapes=SHAPES))
+def test_heads_that_no_number_divides_are_traded_too(ranks: RankPool) -> None:
+    shapes = [Shape(1, heads, kv) for heads, kv in ((6, 2), (6, 3), (8, 2), (5, 5), (9, 3))]
+    layouts = [Layout(29, "zigzag", "causal", strategy="ulysses")]
+    for world in (3, 4, 5):
+        assert_exact(ranks.run(run_cases, world=world, layouts=layouts, shapes=shapes))
 
 
 def test_the_named_strategies_are_exact(ranks: RankPool) -> None:
@@ -67,7 +125,7 @@ def test_the_named_strategies_are_exact(ranks: RankPool) -> None:
 
 def one_rank_group() -> tuple[float, dict[str, int]]:
     cp = ContextParallel(dist.group.WORLD, seq_len=11)
-    outcome = run_case(cp, mask="causal", shape=SHAPES[1])
+    outcome = run_case(cp, view=View("causal"), shape=SHAPES[1])
     return max(outcome.error, outcome.padding), outcome.moved
 
 
@@ -88,7 +146,7 @@ def subgroup_errors(groups: list[list[int]]) -> float:
     cp = ContextParallel(mine[0], seq_len=23)
     inputs = make_inputs(23, SHAPES[1], torch.float64)
     found, at = attend_sharded(cp, inputs), cp.positions[cp.valid]
-    pairs = zip(found, reference(inputs, "causal"), strict=True)
+    pairs = zip(found, reference(inputs, View("causal")), strict=True)
     return max((x[:, cp.valid] - y[:, at]).abs().max().item() for x, y in pairs)
 
 
@@ -120,7 +178,7 @@ def relative_errors(dtype: str, seq_len: int) -> float:
     inputs = make_inputs(seq_len, shape, getattr(torch, dtype))
     cp = ContextParallel(dist.group.WORLD, seq_len=seq_len, mask="full")
     found = [cp.unshard(x, dim=1).double() for x in attend_sharded(cp, inputs)]
-    wanted = reference([x.double() for x in inputs], "full")
+    wanted = reference([x.double() for x in inputs], View("full"))
     return max(((x - y).norm() / y.norm()).item() for x, y in zip(found, wanted, strict=True))
 
 

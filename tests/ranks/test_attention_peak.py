@@ -1,4 +1,4 @@
-"""A ring holds a few shards at a time, however many ranks there are."""
+"""A ring holds a few shards at a time, however many ranks there are; the plan says how much."""
 
 import pytest
 import torch
@@ -10,30 +10,41 @@ from cptune.bench.memory import TensorBudget
 
 ROWS_EACH = 64
 MOST = 1.25  # from 3 ranks, too few for the most that is ever in flight; all keys grow by 5/3
+NEAR = 0.15  # of what was measured
+HEADS, KV_HEADS, HEAD_DIM = 8, 4, 16
+NODES = ("a", "a", "b", "b")
 
 
-def peaks_of(strategy: str, sharding: str) -> tuple[int, int]:
-    """Live tensor bytes of one forward and backward, inputs included."""
-    cp = ContextParallel(
-        dist.group.WORLD,
-        seq_len=ROWS_EACH * dist.get_world_size(),
-        strategy=strategy,
-        sharding=sharding,
-    )
+def peaks_of(dtype: str = "float32", **arguments) -> dict[str, tuple[int, int]]:
+    """Most live tensor bytes beside the inputs: (measured, planned) of forward and backward."""
+    world, kind = dist.get_world_size(), getattr(torch, dtype)
+    sizes = {"heads": HEADS, "kv_heads": KV_HEADS, "head_dim": HEAD_DIM, "dtype": kind}
+    cp = ContextParallel(dist.group.WORLD, seq_len=ROWS_EACH * world, **sizes, **arguments)
     with TensorBudget(1 << 40) as memory:
-        q, k, v = (torch.randn(1, ROWS_EACH, 2, 16, requires_grad=True) for _ in range(3))
+        q, k, v, dout = (
+            torch.zeros(1, cp.local_len, heads, HEAD_DIM, dtype=kind)
+            for heads in (HEADS, KV_HEADS, KV_HEADS, HEADS)
+        )
+        inputs = [x.requires_grad_() for x in (q, k, v)]
+        before = memory.live_bytes
         with memory.phase("forward"):
-            out = cp.attend(q, k, v)
+            out = cp.attend(*inputs)
         with memory.phase("backward"):
-            out.sum().backward()
-    return memory.peak_bytes["forward"], memory.peak_bytes["backward"]
+            torch.autograd.grad(out, inputs, dout)
+    planned = cp.plan.peak_bytes(dist.get_rank())
+    return {
+        half: (memory.peak_bytes[half] - before, getattr(planned, half))
+        for half in ("forward", "backward")
+    }
 
 
 def growth(ranks: RankPool, **case: str) -> list[float]:
     """Forward and backward peak of the worst of 5 ranks over the worst of 3, at equal rows."""
     few, many = (ranks.run(peaks_of, world=world, **case) for world in (3, 5))
-    halves = zip(zip(*few, strict=True), zip(*many, strict=True), strict=True)
-    return [max(after) / max(before) for before, after in halves]
+    return [
+        max(one[half][0] for one in many) / max(one[half][0] for one in few)
+        for half in ("forward", "backward")
+    ]
 
 
 @pytest.mark.parametrize("sharding", ["contiguous", "zigzag"])
@@ -43,3 +54,36 @@ def test_peak_of_a_ring_does_not_grow_with_its_ranks(ranks: RankPool, sharding: 
 
 def test_peak_of_an_all_gather_grows_and_is_seen_to(ranks: RankPool) -> None:
     assert min(growth(ranks, strategy="all_gather", sharding="zigzag")) > MOST
+
+
+CASES = [
+    {},
+    {"sharding": "contiguous"},
+    {"mask": "full"},
+    {"strategy": "all_gather"},
+    {"strategy": "ulysses"},
+    {"strategy": "hybrid", "ulysses": 2},
+    {"nodes": NODES},
+    {"mask": "document", "docs": (32,) * 8, "sharding": "balanced"},
+    {"window": 20},
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_plan_foresees_the_peaks(ranks: RankPool, case: dict, dtype: str) -> None:
+    for found in ranks.run(peaks_of, world=4, dtype=dtype, **case):
+        for measured, planned in found.values():
+            assert planned == pytest.approx(measured, rel=NEAR)
+
+
+@pytest.mark.parametrize("world", [2, 4, 5])
+def test_forward_holds_two_stages_its_own_block_the_sums_and_one_result(
+    ranks: RankPool, world: int
+) -> None:
+    shard = 2 * ROWS_EACH * KV_HEADS * HEAD_DIM * 4
+    result = ROWS_EACH * HEADS * HEAD_DIM * 4
+    small = 8 * ROWS_EACH * HEADS * 4  # log-sum-exps and weights
+    for found in ranks.run(peaks_of, world=world):
+        measured, _ = found["forward"]
+        assert measured <= (1 + min(2, world - 1)) * shard + 2 * result + small

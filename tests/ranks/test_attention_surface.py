@@ -28,7 +28,7 @@ def round_trips(seq_len: int, sharding: str) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("sharding", ["contiguous", "zigzag"])
+@pytest.mark.parametrize("sharding", ["contiguous", "zigzag", "balanced"])
 @pytest.mark.parametrize(("world", "seq_len"), [(2, 9), (3, 2), (3, 16), (4, 37)])
 def test_unshard_undoes_shard_for_any_dtype_and_dim(
     ranks: RankPool, world: int, seq_len: int, sharding: str
@@ -48,6 +48,19 @@ def test_positions_are_global_and_padding_is_marked_and_zero(ranks: RankPool) ->
         ([0, 5, 6], [True, True, True], [1.0, 1.0, 1.0]),
         ([1, 4, 0], [True, True, False], [1.0, 1.0, 0.0]),
         ([2, 3, 0], [True, True, False], [1.0, 1.0, 0.0]),
+    ]
+
+
+def packed_view() -> tuple[list[int], list[bool]]:
+    cp = ContextParallel(dist.group.WORLD, seq_len=7, mask="document", docs=[2, 0, 1, 4])
+    return cp.positions.tolist(), cp.valid.tolist()
+
+
+def test_positions_restart_at_every_document(ranks: RankPool) -> None:
+    assert ranks.run(packed_view, world=3) == [
+        ([0, 2, 3], [True, True, True]),
+        ([1, 1, 0], [True, True, False]),
+        ([0, 0, 0], [True, True, False]),
     ]
 
 
@@ -143,7 +156,7 @@ def test_refusals_name_the_value_and_the_nearest_legal_one(ranks: RankPool) -> N
 def time_limit_s() -> float:
     group = dist.new_group([0, 1], timeout=timedelta(seconds=77))
     cp = ContextParallel(group, seq_len=8)
-    wire = cp._transport._dkv_wire.group
+    wire = cp._transport.dkv_wire.group
     return wire._get_backend(torch.device("cpu")).options._timeout.total_seconds()
 
 

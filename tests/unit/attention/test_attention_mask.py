@@ -1,74 +1,64 @@
-"""Blocks are full, skipped or square causal, and neighbours become one kernel call."""
+"""A query sees one run of keys: its document, up to itself, and no further left than the window."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from cptune.attention import Mask
-from cptune.attention.mask import Cover, Slice, build_slices, cover
-
-
-def as_rows(slices: tuple[Slice, ...]) -> list[tuple[tuple[int, int], tuple[int, int], bool]]:
-    return [((s.q_start, s.q_stop), (s.kv_start, s.kv_stop), s.causal) for s in slices]
+from cptune.attention import Mask, Pattern
 
 
-@pytest.mark.parametrize(
-    ("q", "kv", "expected"),
-    [((4, 8), (0, 4), Cover.FULL), ((0, 4), (4, 8), Cover.SKIP), ((2, 5), (2, 5), Cover.CAUSAL)],
-)
-def test_causal_covers_the_past_skips_the_future_and_cuts_itself(
-    q: tuple[int, int], kv: tuple[int, int], expected: Cover
-) -> None:
-    assert cover(Mask.CAUSAL, q=q, kv=kv) is expected
-    assert cover(Mask.FULL, q=q, kv=kv) is Cover.FULL
+@st.composite
+def patterns(draw: st.DrawFn) -> Pattern:
+    mask = draw(st.sampled_from(Mask))
+    window = None if mask is Mask.FULL else draw(st.none() | st.integers(0, 12))
+    if mask is not Mask.DOCUMENT:
+        return Pattern(mask=mask, seq_len=draw(st.integers(1, 40)), window=window)
+    docs = tuple(draw(st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(sum)))
+    return Pattern(mask=mask, seq_len=sum(docs), docs=docs, window=window)
 
 
-@pytest.mark.parametrize("kv", [(0, 3), (3, 5), (1, 8), (2, 4)])
-def test_intervals_that_overlap_in_part_are_our_bug(kv: tuple[int, int]) -> None:
-    with pytest.raises(AssertionError, match="overlap in part"):
-        cover(Mask.FULL, q=(2, 5), kv=kv)
+def visible(pattern: Pattern) -> list[set[int]]:
+    """Keys of each query, one by one."""
+    tokens = range(pattern.seq_len)
+    if pattern.mask is Mask.FULL:
+        return [set(tokens) for _ in tokens]
+    lengths = pattern.docs or (pattern.seq_len,)
+    starts = [sum(lengths[:index]) for index, n in enumerate(lengths) for _ in range(n)]
+    reach = pattern.seq_len if pattern.window is None else pattern.window
+    return [set(range(max(start, p - reach), p + 1)) for p, start in enumerate(starts)]
 
 
-def test_own_zigzag_block_is_two_triangles_and_a_rectangle() -> None:
-    own = [(0, 2), (6, 8)]
-    assert as_rows(build_slices(Mask.CAUSAL, q_intervals=own, kv_intervals=own)) == [
-        ((0, 2), (0, 2), True),
-        ((2, 4), (0, 2), False),
-        ((2, 4), (2, 4), True),
-    ]
+@settings(deadline=None)  # another job may hold the core
+@given(patterns(), st.data())
+def test_pairs_count_the_keys_of_each_query(pattern: Pattern, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, pattern.seq_len))
+    stop = data.draw(st.integers(start, pattern.seq_len))
+    assert pattern.pairs((start, stop)) == sum(map(len, visible(pattern)[start:stop]))
 
 
-def test_full_blocks_fuse_into_one_call() -> None:
-    slices = build_slices(
-        Mask.FULL, q_intervals=[(0, 2), (6, 8)], kv_intervals=[(2, 4), (4, 6), (8, 9)]
-    )
-    assert as_rows(slices) == [((0, 4), (0, 5), False)]
+def test_positions_restart_at_every_document_and_empty_ones_take_none() -> None:
+    packed = Pattern(mask=Mask.DOCUMENT, seq_len=7, docs=(0, 3, 0, 0, 1, 3, 0))
+    assert list(packed.positions((0, 7))) == [0, 1, 2, 0, 0, 1, 2]
+    assert list(packed.positions((2, 5))) == [2, 0, 0]
+    assert packed.documents() == ((0, 3), (3, 4), (4, 7))
+    assert list(packed.cut((2, 6))) == [(0, (2, 3)), (1, (3, 4)), (2, (4, 6))]
 
 
-def test_keys_are_fused_before_queries() -> None:
-    # The late queries see all five keys in one call, the early ones two in another.
-    slices = build_slices(
-        Mask.CAUSAL, q_intervals=[(4, 6), (10, 12)], kv_intervals=[(0, 2), (6, 9)]
-    )
-    assert as_rows(slices) == [((0, 2), (0, 2), False), ((2, 4), (0, 5), False)]
-
-
-def test_a_skipped_block_between_keeps_calls_apart() -> None:
-    slices = build_slices(Mask.CAUSAL, q_intervals=[(4, 6)], kv_intervals=[(2, 4), (6, 8), (0, 2)])
-    assert as_rows(slices) == [((0, 2), (0, 2), False), ((0, 2), (4, 6), False)]
-
-
-def test_pairs_count_the_triangle() -> None:
-    square = Slice(q_start=0, q_stop=4, kv_start=0, kv_stop=4, causal=True)
-    oblong = Slice(q_start=0, q_stop=4, kv_start=0, kv_stop=3, causal=False)
-    assert (square.pairs, oblong.pairs) == (10, 12)
+def test_without_documents_positions_are_global() -> None:
+    assert list(Pattern(mask=Mask.CAUSAL, seq_len=5).positions((2, 5))) == [2, 3, 4]
 
 
 @pytest.mark.parametrize(
-    ("rows", "reason"),
-    [((0, 0, 0, 4, False), "rows"), ((0, 4, 2, 2, False), "keys"), ((0, 4, 0, 3, True), "square")],
+    ("arguments", "message"),
+    [
+        ({"mask": Mask.DOCUMENT}, "docs is empty"),
+        ({"mask": Mask.CAUSAL, "docs": (4,)}, "docs are given with mask causal"),
+        ({"mask": Mask.DOCUMENT, "docs": (4, 3)}, "docs add up to 7 tokens, wanted seq_len = 4"),
+        ({"mask": Mask.DOCUMENT, "docs": (5, -1)}, "docs holds -1"),
+        ({"mask": Mask.FULL, "window": 1}, "window is 1, wanted None with mask full"),
+        ({"mask": Mask.CAUSAL, "window": -2}, "window is -2, wanted at least 0"),
+    ],
 )
-def test_empty_rows_and_oblong_causal_blocks_cannot_be_made(
-    rows: tuple[int, int, int, int, bool], reason: str
-) -> None:
-    names = ("q_start", "q_stop", "kv_start", "kv_stop", "causal")
-    with pytest.raises(AssertionError, match=reason):
-        Slice(**dict(zip(names, rows, strict=True)))
+def test_keywords_that_do_not_fit_are_refused(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Pattern(seq_len=4, **arguments)

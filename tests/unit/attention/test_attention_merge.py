@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cptune.attention.merge import Partial, accumulator_dtype, merge_partials
-from cptune.attention.plan import Rows
+from cptune.attention.slices import Rows
 
 INF = float("inf")
 scores = st.one_of(st.just(-INF), st.floats(-800, 800, width=32))

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cptune.attention import Mask, Partition, Plan, PlanBytes, Sharding, Strategy
-from cptune.attention.mask import Slice
-from cptune.attention.plan import count_stages
+from cptune.attention import Mask, Partition, Pattern, Plan, PlanBytes, Sharding
+from cptune.attention.slices import Slice
+from cptune.attention.stages import Stage, Transfer
+
+SIZES = {"heads": 4, "kv_heads": 2, "head_dim": 8, "itemsize": 2}
 
 
 def make_plan(
@@ -22,28 +24,93 @@ def make_plan(
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     cp_size = draw(st.integers(1, 6))
-    return make_plan(
-        draw(st.integers(1, 40)),
-        cp_size,
-        sharding=draw(st.sampled_from(Sharding)),
-        mask=draw(st.sampled_from(Mask)),
-        stages=draw(st.integers(min(1, cp_size - 1), cp_size - 1)),
+    mask = draw(st.sampled_from(Mask))
+    docs = (draw(st.integers(1, 40)),)
+    if mask is Mask.DOCUMENT:
+        docs = tuple(draw(st.lists(st.integers(0, 12), min_size=1, max_size=6).filter(sum)))
+    window = None if mask is Mask.FULL else draw(st.none() | st.integers(0, 9))
+    ulysses = draw(st.sampled_from([d for d in range(1, cp_size + 1) if cp_size % d == 0]))
+    ring = cp_size // ulysses
+    pattern = Pattern(
+        mask=mask,
+        seq_len=sum(docs),
+        docs=docs if mask is Mask.DOCUMENT else (),
+        window=window,
+    )
+    return Plan(
+        partition=Partition(
+            seq_len=sum(docs),
+            cp_size=cp_size,
+            sharding=draw(st.sampled_from(Sharding)),
+            pattern=pattern,
+        ),
+        mask=mask,
+        docs=pattern.docs,
+        window=window,
+        stages=draw(st.integers(min(1, ring - 1), max(0, ring - 1))),
+        ulysses=ulysses,
+        nodes=draw(st.none() | st.tuples(*[st.sampled_from("abc")] * cp_size)),
     )
 
 
-def attended(plan: Plan, rank: int) -> Counter[tuple[int, int]]:
-    """Global (query, key) pairs that the schedule of `rank` attends, with how often."""
-    schedule = plan.schedule(rank)
-    own = plan.partition.positions(rank)
-    pairs = count_pairs(schedule.local, own, own)
-    for stage in schedule.stages:
-        buffer = [
-            position
-            for peer, rows in stage.recv
-            for position in plan.partition.positions(peer)[rows.start : rows.stop]
+def allowed(plan: Plan) -> Counter[tuple[int, int]]:
+    tokens = range(plan.partition.seq_len)
+    lengths = plan.docs or (len(tokens),)
+    owner = [index for index, length in enumerate(lengths) for _ in range(length)]
+    reach = len(tokens) if plan.window is None else plan.window
+    return Counter(
+        (q, kv)
+        for q in tokens
+        for kv in tokens
+        if plan.mask is Mask.FULL or (owner[q] == owner[kv] and 0 <= q - kv <= reach)
+    )
+
+
+def rings(plan: Plan) -> list[list[int]]:
+    """The rings of a plan, by ranks of the context group."""
+    return [list(one) for one in zip(*plan.groups(), strict=True)]
+
+
+def run_ring(plan: Plan, ring: list[int]) -> tuple[Counter, list[list[list[int]]]]:
+    """Move positions instead of keys: pairs attended by all, and each rank's buffers."""
+    owned = [[p for a, b in intervals for p in range(a, b)] for intervals in plan.ring().owned]
+    schedules = [plan.schedule(rank) for rank in ring]
+    pairs = sum(
+        (count_pairs(one.local, own, own) for one, own in zip(schedules, owned, strict=True)),
+        Counter(),
+    )
+    buffers: list[list[list[int]]] = [[] for _ in ring]
+    for index in range(len(schedules[0].stages)):
+        stages = [schedule.stages[index] for schedule in schedules]
+        sources = [
+            own if stage.source is None else mine[stage.source]
+            for own, mine, stage in zip(owned, buffers, stages, strict=True)
         ]
-        pairs += count_pairs(stage.slices, own, buffer)
-    return pairs
+        for rank, stage in enumerate(stages):
+            arrived = [
+                p
+                for one in stage.recv
+                for p in read(sources[one.peer], message_to(stages[one.peer], rank, like=one))
+            ]
+            buffers[rank].append(arrived)
+            pairs += count_pairs(stage.slices, owned[rank], arrived)
+    return pairs, buffers
+
+
+def message_to(sender: Stage, rank: int, *, like: Transfer) -> Transfer:
+    (found,) = [one for one in sender.send if one.peer == rank]
+    assert found.rows == like.rows
+    return found
+
+
+def read(source: list[int], message: Transfer) -> list[int]:
+    return [p for rows in message.rows for p in source[rows.start : rows.stop]]
+
+
+def sees(one: Slice, q: int, kv: int) -> bool:
+    if one.band:
+        return q - one.band.left <= kv <= q + one.band.right
+    return kv <= q or not one.causal
 
 
 def count_pairs(slices: tuple[Slice, ...], own: list[int], buffer: list[int]) -> Counter:
@@ -52,66 +119,78 @@ def count_pairs(slices: tuple[Slice, ...], own: list[int], buffer: list[int]) ->
         for one in slices
         for q in range(one.q_stop - one.q_start)
         for kv in range(one.kv_stop - one.kv_start)
-        if not one.causal or kv <= q
+        if sees(one, q, kv)
     )
 
 
 @settings(deadline=None)  # another job may hold the core
 @given(plans())
 def test_every_pair_that_the_mask_allows_is_attended_exactly_once(plan: Plan) -> None:
-    whole = sum((attended(plan, rank) for rank in range(plan.partition.cp_size)), Counter())
-    tokens = range(plan.partition.seq_len)
-    allowed = {(q, kv) for q in tokens for kv in tokens if plan.mask is Mask.FULL or kv <= q}
-    assert whole == Counter(allowed)
+    for ring in rings(plan):
+        pairs, _ = run_ring(plan, ring)
+        assert pairs == allowed(plan)
 
 
 @settings(deadline=None)  # another job may hold the core
 @given(plans())
 def test_every_receive_has_its_send_in_the_same_stage(plan: Plan) -> None:
-    schedules = [plan.schedule(rank) for rank in range(plan.partition.cp_size)]
-    for index in range(plan.stages):
-        received = {
-            (peer, rank, rows)
-            for rank, s in enumerate(schedules)
-            for peer, rows in s.stages[index].recv
-        }
-        sent = {
-            (rank, peer, rows)
-            for rank, s in enumerate(schedules)
-            for peer, rows in s.stages[index].send
-        }
-        assert received == sent
+    for ring in rings(plan):
+        schedules = [plan.schedule(rank) for rank in ring]
+        for at_once in zip(*(one.stages for one in schedules), strict=True):
+            received = {
+                (one.peer, rank, one.rows) for rank, s in enumerate(at_once) for one in s.recv
+            }
+            sent = {(rank, one.peer, one.rows) for rank, s in enumerate(at_once) for one in s.send}
+            assert received == sent
+            assert len({(stage.post, stage.source) for stage in at_once}) == 1
 
 
 @settings(deadline=None)  # another job may hold the core
 @given(plans())
 def test_every_row_that_moves_is_attended(plan: Plan) -> None:
-    for rank in range(plan.partition.cp_size):
-        for stage in plan.schedule(rank).stages:
-            rows = sum(rows.num_rows for _, rows in stage.recv)
-            used = {kv for one in stage.slices for kv in range(one.kv_start, one.kv_stop)}
-            assert used == set(range(rows))
+    for ring in rings(plan):
+        pairs, buffers = run_ring(plan, ring)
+        keys = {kv for _, kv in pairs}
+        for mine in buffers:
+            moved = [p for buffer in mine for p in buffer]
+            assert len(moved) == len(set(moved)), "a row came twice"
+            assert keys.issuperset(moved)
 
 
 @settings(deadline=None)  # another job may hold the core
 @given(plans())
 def test_pairs_count_what_is_attended(plan: Plan) -> None:
-    for rank in range(plan.partition.cp_size):
-        assert plan.pairs(rank) == attended(plan, rank).total()
+    whole = sum(plan.pattern.pairs(one) for one in [(0, plan.partition.seq_len)])
+    assert whole == allowed(plan).total()
+    shared = sum(plan.pairs(rank) for rank in range(plan.partition.cp_size))
+    assert whole - plan.partition.cp_size * plan.ulysses <= shared <= whole
+    assert plan.ulysses > 1 or shared == whole
+
+
+@settings(deadline=None)  # another job may hold the core
+@given(plans())
+def test_what_all_send_is_what_all_receive(plan: Plan) -> None:
+    sizes = SIZES | {"heads": 12, "kv_heads": 3}
+    costs = [plan.bytes(rank, **sizes) for rank in range(plan.partition.cp_size)]
+    for half in ("forward", "backward"):
+        sent, received = (
+            sum(getattr(one, f"{half}_{way}") for one in costs) for way in ("sent", "received")
+        )
+        assert sent == received
 
 
 def test_ring_of_zigzag_8_over_2() -> None:
     plan = make_plan(8, 2, stages=1)
     first, second = plan.schedule(0), plan.schedule(1)
     # Rank 0 holds 0 1 6 7: its late half sees all of 2 3 4 5.
-    assert first.stages[0].recv == ((1, (0, 4)),)
-    assert first.stages[0].send == ((1, (0, 2)),)
+    assert first.stages[0].recv == ((1, ((0, 4),)),)
+    assert first.stages[0].send == ((1, ((0, 2),)),)
     assert first.stages[0].slices == (
         Slice(q_start=2, q_stop=4, kv_start=0, kv_stop=4, causal=False),
     )
     # Rank 1 sees of rank 0 only the early half.
-    assert second.stages[0].recv == ((0, (0, 2)),)
-    assert second.stages[0].send == ((0, (0, 4)),)
+    assert second.stages[0].recv == ((0, ((0, 2),)),)
+    assert second.stages[0].send == ((0, ((0, 4),)),)
     assert second.local == (Slice(q_start=0, q_stop=4, kv_start=0, kv_stop=4, causal=True),)
 
 
@@ -132,19 +211,13 @@ def test_peers_are_grouped_evenly(stages: int, sizes: list[int]) -> None:
 
 def test_a_causal_contiguous_ring_moves_nothing_into_the_first_rank() -> None:
     plan = make_plan(64, 4, sharding="contiguous", stages=3)
-    received = [
-        sum(rows.num_rows for stage in plan.schedule(rank).stages for _, rows in stage.recv)
-        for rank in range(4)
-    ]
+    received = [sum(stage.num_rows for stage in plan.schedule(rank).stages) for rank in range(4)]
     assert received == [0, 16, 32, 48]
 
 
 def test_rows_received_by_zigzag_64_over_4() -> None:
     plan = make_plan(64, 4, stages=3)
-    received = [
-        sum(rows.num_rows for stage in plan.schedule(rank).stages for _, rows in stage.recv)
-        for rank in range(4)
-    ]
+    received = [sum(stage.num_rows for stage in plan.schedule(rank).stages) for rank in range(4)]
     assert received == [48, 40, 32, 24]
 
 
@@ -210,16 +283,34 @@ def test_stages_out_of_range_are_refused(stages: int, nearest: int) -> None:
         make_plan(8, 4, stages=stages)
 
 
-def test_strategies_name_numbers_of_stages() -> None:
-    assert count_stages(Strategy.RING, cp_size=4, stages=None) == 3
-    assert count_stages(Strategy.RING, cp_size=4, stages=2) == 2
-    assert count_stages(Strategy.ALL_GATHER, cp_size=4, stages=None) == 1
-    assert count_stages(Strategy.ALL_GATHER, cp_size=4, stages=1) == 1
-    assert {count_stages(one, cp_size=1, stages=None) for one in Strategy} == {0}
+def test_flops_are_four_and_ten_a_pair_head_and_element() -> None:
+    plan = make_plan(8, 2, stages=1).bind(**SIZES)
+    assert plan.flops(0).forward == 4 * plan.pairs(0) * 4 * 8
+    assert plan.flops(0).backward == 10 * plan.pairs(0) * 4 * 8
 
 
-def test_stages_that_contradict_the_strategy_are_refused() -> None:
-    with pytest.raises(ValueError, match="stages is 2, wanted 1 for strategy all_gather"):
-        count_stages(Strategy.ALL_GATHER, cp_size=4, stages=2)
-    with pytest.raises(ValueError, match="stages is 1, wanted None: one rank"):
-        count_stages(Strategy.RING, cp_size=1, stages=1)
+def test_ulysses_bytes_follow_the_formula() -> None:
+    partition = Partition(seq_len=64, cp_size=4, sharding=Sharding.ZIGZAG)
+    plan = Plan(partition=partition, mask=Mask.CAUSAL, stages=0, ulysses=4)
+    for kv_heads, moved in ((8, 8), (4, 4), (2, 4)):  # two kv heads go to four ranks
+        cost = plan.bytes(0, heads=16, kv_heads=kv_heads, head_dim=32, itemsize=2)
+        wanted = 3 * 16 * 32 * 2 * (2 * 16 + 2 * moved) // 4
+        assert {cost.forward_sent, cost.forward_received} == {wanted}
+        assert {cost.backward_sent, cost.backward_received} == {wanted}
+
+
+def test_hybrid_bytes_are_both_formulas() -> None:
+    partition = Partition(seq_len=64, cp_size=4, sharding=Sharding.ZIGZAG)
+    plan = Plan(partition=partition, mask=Mask.FULL, stages=1, ulysses=2)
+    cost = plan.bytes(0, heads=8, kv_heads=4, head_dim=32, itemsize=2)
+    heads = 16 * 32 * 2 * (2 * 8 + 2 * 4) // 2
+    ring = 2 * 32 * (4 // 2) * 32 * 2
+    assert cost.forward_sent == heads + ring
+    assert cost.backward_sent == heads + 2 * ring
+
+
+def test_gradients_in_fp32_are_the_only_ones_that_grow() -> None:
+    half = make_plan(64, 4, mask="full", stages=3).bind(**SIZES)
+    wide = half.bind(kv_heads=None, head_dim=None, itemsize=None, dkv_itemsize=4)
+    assert wide.bytes(0).forward_sent == half.bytes(0).forward_sent
+    assert wide.bytes(0).backward_sent * 2 == half.bytes(0).backward_sent * 3

@@ -1,0 +1,137 @@
+"""Most bytes that attention holds on one rank beside its inputs: a walk through its schedule.
+
+It follows `staged`: what is in flight, the sums, and the result of one block at a time.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from cptune.attention.cost import PlanPeak, Seat, Widths
+from cptune.attention.kernels.cpu_flash import BAND_ROWS
+from cptune.attention.slices import Slice
+from cptune.attention.stages import Schedule, Stage
+
+
+def count_peak(
+    schedule: Schedule, *, whole: Widths, widths: Widths, local_len: int, seat: Seat | None
+) -> PlanPeak:
+    """Walk through both halves.
+
+    Args:
+        schedule: Of this rank.
+        whole: All heads.
+        widths: The heads that this rank attends.
+        local_len: Rows of every rank, padding included.
+        seat: Its place in a Ulysses group, if it has one.
+    """
+    rows = local_len if seat is None else schedule.rows
+    query = widths.heads * widths.head_dim
+    keys = 2 * widths.kv_heads * widths.head_dim
+    lse = rows * widths.heads * widths.sum_itemsize
+    sums = rows * query * widths.sum_itemsize
+    result = rows * query * widths.itemsize
+    own = schedule.rows * keys
+    last = result if widths.itemsize != widths.sum_itemsize else 0
+    forward = own * widths.itemsize + sums + lse + max(last, _most(_ahead(schedule, widths)))
+    # The output and its log-sum-exp are kept for backward; then come the gradients of the inputs.
+    held = result + lse + sums + own * (widths.itemsize + widths.sum_itemsize)
+    gradients = local_len * keys * widths.itemsize + last if seat is None else 0
+    backward = held + max(gradients, _most(_back(schedule, widths)))
+    if seat is None:
+        return PlanPeak(forward=forward, backward=backward)
+    given = seat.own_rows * (whole.heads + 2 * whole.kv_heads) * whole.head_dim * whole.itemsize
+    taken = result + own * widths.itemsize
+    landing = taken * sum(seat.peer_rows) // max(1, schedule.rows)
+    home = local_len * whole.heads * whole.head_dim * whole.itemsize  # of all heads
+    ends = 2 * sums + lse + result + home
+    return PlanPeak(
+        forward=max(given + landing + taken, taken + max(forward, ends)),
+        backward=taken + home + result + backward,
+    )
+
+
+def _most(found: Iterable[int]) -> int:
+    return max(found, default=0)
+
+
+def _ahead(schedule: Schedule, widths: Widths) -> Iterator[int]:
+    """Keys in flight and a block's result, at each stage of forward."""
+    row = 2 * widths.kv_heads * widths.head_dim * widths.itemsize
+    for held, slices in _steps(schedule):
+        yield held * row + _most(_block_forward(one, widths) for one in slices)
+
+
+def _back(schedule: Schedule, widths: Widths) -> Iterator[int]:
+    """Keys in flight, gradients on their way home, and a block's gradients, in backward."""
+    element = 2 * widths.kv_heads * widths.head_dim
+    flying = 0  # gradients posted by the stage before
+    for index, (held, slices) in enumerate(_steps(schedule)):
+        stage = schedule.stages[index - 1] if index else None
+        summed = stage.num_rows * element * widths.sum_itemsize if stage else 0
+        flies = _wire_bytes(stage, widths) if stage else 0
+        if stage and stage.source is not None:  # the sums that wait for what this one brings
+            flying += schedule.stages[stage.source].num_rows * element * widths.sum_itemsize
+        computing = summed + _most(_block_backward(one, widths) for one in slices)
+        # The keys are gone when the gradients are sent; what is sent as it is needs no copy.
+        as_is = not stage or stage.source is not None or widths.dkv_itemsize == widths.sum_itemsize
+        sending = flies + summed * (not as_is)
+        freed = stage.num_rows * element * widths.itemsize if stage else 0
+        yield held * element * widths.itemsize + flying + max(computing, sending - freed)
+        flying = flies
+
+
+def _block_forward(one: Slice, widths: Widths) -> int:
+    """Its output, its log-sum-exp and two weights; under a band, run by run, twice over."""
+    rows = (one.q_stop - one.q_start) * widths.heads
+    found = rows * (widths.head_dim * widths.itemsize + 4 * widths.sum_itemsize)
+    found += _copies(one, widths)
+    return found + max(found, _mask_bytes(one, widths)) if one.band else found
+
+
+def _block_backward(one: Slice, widths: Widths) -> int:
+    """Its three gradients; under a band also the sums of its runs."""
+    queries = (one.q_stop - one.q_start) * widths.heads * widths.head_dim
+    keys = (one.kv_stop - one.kv_start) * 2 * widths.kv_heads * widths.head_dim
+    found = (queries + keys) * widths.itemsize + 2 * _copies(one, widths)
+    if not one.band:
+        return found
+    return found + queries * widths.itemsize + keys * widths.sum_itemsize + _mask_bytes(one, widths)
+
+
+def _copies(one: Slice, widths: Widths) -> int:
+    """Keys and values once for each query head, where a kernel could not tell whose they are."""
+    rows = (one.kv_stop - one.kv_start) * widths.spread
+    return rows * 2 * widths.heads * widths.head_dim * widths.itemsize
+
+
+def _mask_bytes(one: Slice, widths: Widths) -> int:
+    """Of one run of rows, as the CPU kernel goes through a band."""
+    assert one.band, "a mask is made for a band"
+    rows = min(one.q_stop - one.q_start, BAND_ROWS)
+    return rows * min(one.q_stop - one.q_start, rows + sum(one.band)) * widths.itemsize
+
+
+def _wire_bytes(stage: Stage, widths: Widths) -> int:
+    """Gradients sent and received for one stage."""
+    rows = stage.num_rows + sum(one.num_rows for one in stage.send)
+    width = widths.dkv_itemsize if stage.source is None else widths.sum_itemsize
+    return rows * 2 * widths.kv_heads * widths.head_dim * width
+
+
+def _steps(schedule: Schedule) -> Iterator[tuple[int, tuple[Slice, ...]]]:
+    """(rows of keys held beside the own ones, blocks), for the own block and every stage."""
+    stages = schedule.stages
+    yield sum(_rows_held(one) for one in stages if one.post < 0), schedule.local
+    for index, stage in enumerate(stages):
+        handing_on = {one.source for at, one in enumerate(stages) if at > index}
+        live = [
+            one
+            for at, one in enumerate(stages)
+            if one.post <= index and (at >= index or at in handing_on)
+        ]
+        yield sum(_rows_held(one) for one in live), stage.slices
+
+
+def _rows_held(stage: Stage) -> int:
+    """Rows that a stage brings, and copies of those that it sends where they have holes."""
+    packed = sum(one.num_rows for one in stage.send if len(one.rows) > 1)
+    return stage.num_rows + packed

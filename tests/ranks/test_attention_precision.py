@@ -1,0 +1,140 @@
+"""bf16: what is rounded, and that its error is that of one kernel however many ranks there are."""
+
+from functools import lru_cache
+
+import pytest
+import torch
+from simulated_ranks import Switch, run_simulated
+from torch import Tensor
+
+from cptune.attention import ContextParallel
+
+SEQ_LEN, HEADS, KV_HEADS, HEAD_DIM = 512, 4, 2, 32
+FLAT = 1.10  # worst over best of 2 to 16 ranks
+FLAT_CAUSAL = 1.20  # of few ranks, many rows see one block alone and are rounded once less
+OF_ONE_KERNEL = 1.5
+TWO_LEVELS = 1.2  # the sum of a node is rounded once to cross, after each kernel's own rounding
+RANKS = (2, 4, 8, 16)
+
+
+@lru_cache
+def inputs_of(dtype: torch.dtype) -> list[Tensor]:
+    source = torch.Generator().manual_seed(0)
+    return [
+        torch.randn(1, SEQ_LEN, heads, HEAD_DIM, generator=source).bfloat16().to(dtype)
+        for heads in (HEADS, KV_HEADS, KV_HEADS, HEADS)
+    ]
+
+
+def attend(cp: ContextParallel, inputs: list[Tensor]) -> tuple[list[int], list[Tensor]]:
+    local = [cp.shard(x, dim=1) for x in inputs]
+    q, k, v = (x.requires_grad_() for x in local[:3])
+    out = cp.attend(q, k, v)
+    found = [out.detach(), *torch.autograd.grad(out, (q, k, v), local[3])]
+    return cp.partition.positions(cp._rank), [x[:, cp.valid] for x in found]
+
+
+def whole_of(parts: list[tuple[list[int], list[Tensor]]]) -> list[Tensor]:
+    wholes = []
+    for index in range(4):
+        first = parts[0][1][index]
+        whole = first.new_zeros(1, SEQ_LEN, *first.shape[2:])
+        for at, found in parts:
+            whole[:, at] = found[index]
+        wholes.append(whole.double())
+    return wholes
+
+
+@lru_cache
+def exact(mask: str) -> list[Tensor]:
+    alone = ContextParallel(None, seq_len=SEQ_LEN, mask=mask)
+    return whole_of([attend(alone, inputs_of(torch.float64))])
+
+
+@lru_cache
+def errors(cp_size: int, mask: str = "full", **arguments) -> list[float]:
+    """Relative error of out, dq, dk, dv in bf16 against fp64 of the same inputs."""
+    inputs = inputs_of(torch.bfloat16)
+    arguments |= {"seq_len": SEQ_LEN, "mask": mask}
+    if cp_size == 1:
+        parts = [attend(ContextParallel(None, **arguments), inputs)]
+    else:
+        parts = run_simulated(lambda cp: attend(cp, inputs), cp_size=cp_size, **arguments)
+    pairs = zip(whole_of(parts), exact(mask), strict=True)
+    return [((x - y).norm() / y.norm()).item() for x, y in pairs]
+
+
+@pytest.mark.parametrize(("mask", "most"), [("full", FLAT), ("causal", FLAT_CAUSAL)])
+def test_the_error_is_flat_in_the_number_of_ranks(mask: str, most: float) -> None:
+    # The reference sums in fp32 inside a block, so what is left is what the ranks round.
+    for found in zip(*(errors(cp_size, mask, kernel="math") for cp_size in RANKS), strict=True):
+        assert max(found) <= most * min(found)
+
+
+@pytest.mark.parametrize("mask", ["full", "causal"])
+def test_a_kernel_that_sums_in_bf16_inside_does_not_do_worse_on_more_ranks(mask: str) -> None:
+    by_ranks = [errors(cp_size, mask) for cp_size in RANKS]
+    assert all(late <= FLAT * early for early, late in zip(by_ranks[0], by_ranks[-1], strict=True))
+
+
+@pytest.mark.parametrize("kernel", ["cpu_flash", "math"])
+@pytest.mark.parametrize("mask", ["full", "causal"])
+@pytest.mark.parametrize("cp_size", RANKS)
+def test_the_error_is_near_that_of_one_kernel(mask: str, cp_size: int, kernel: str) -> None:
+    pairs = zip(errors(cp_size, mask, kernel=kernel), errors(1, mask, kernel=kernel), strict=True)
+    assert all(apart <= OF_ONE_KERNEL * alone for apart, alone in pairs)
+
+
+def test_two_levels_round_the_sum_of_a_node_once_more_at_most() -> None:
+    flat, nested = (errors(8, kernel="math", nodes=nodes) for nodes in (None, tuple("aaaabbbb")))
+    assert all(two <= TWO_LEVELS * one for one, two in zip(flat, nested, strict=True))
+
+
+def test_gradients_in_fp32_on_the_wire_are_no_farther() -> None:
+    half, wide = (
+        errors(8, "causal", kernel="math", stages=1, dkv_wire=wire) for wire in ("bf16", "fp32")
+    )
+    assert wide[:2] == half[:2]
+    assert all(fine <= coarse for fine, coarse in zip(wide[2:], half[2:], strict=True))
+
+
+@pytest.mark.parametrize(("wire", "itemsize"), [(None, 4), ("fp32", 4), ("bf16", 2)])
+def test_the_wire_carries_gradients_in_the_type_asked_for(wire: str | None, itemsize: int) -> None:
+    inputs = inputs_of(torch.float32)
+
+    def act(cp: ContextParallel) -> tuple[int, int, int, int]:
+        attend(cp, inputs)
+        planned, moved = cp.plan.bytes(cp._rank), cp.traffic
+        assert moved.forward_sent_bytes == planned.forward_sent
+        assert moved.backward_sent_bytes == planned.backward_sent
+        return (
+            moved.forward_sent_bytes,
+            moved.forward_received_bytes,
+            moved.backward_sent_bytes,
+            moved.backward_received_bytes,
+        )
+
+    switch = Switch()
+    arguments = {"seq_len": SEQ_LEN, "mask": "full", "dkv_wire": wire}
+    for found in run_simulated(act, cp_size=4, switch=switch, **arguments):
+        forward, _, backward, _ = found
+        assert backward * 4 == forward * (4 + itemsize)
+    assert sum(switch.bytes_moved.values()) == sum(one[0] + one[2] for one in [found] * 4)
+
+
+def test_bytes_over_the_boundary_of_two_hosts() -> None:
+    """4 ranks on 2 hosts, zigzag, causal, forward and backward: 10 blocks flat, 5 in two levels."""
+    inputs = inputs_of(torch.bfloat16)
+    block = 2 * (SEQ_LEN // 4) * KV_HEADS * HEAD_DIM * 2
+    busier = {}
+    for nodes in (None, ("a", "a", "b", "b")):
+        switch = Switch()
+        run_simulated(
+            lambda cp: attend(cp, inputs), cp_size=4, switch=switch, seq_len=SEQ_LEN, nodes=nodes
+        )
+        crossed = {"ab": 0, "ba": 0}
+        for (sender, receiver), count in switch.bytes_moved.items():
+            if (sender < 2) != (receiver < 2):
+                crossed["ab" if sender < 2 else "ba"] += count
+        busier[nodes] = max(crossed.values()) / block
+    assert list(busier.values()) == [10, 5]
