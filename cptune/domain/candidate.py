@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from cptune.domain.checks import require_positive
 from cptune.domain.layout import ParallelLayout
+from cptune.domain.workload import divisors
 
 
 class ShardingKind(StrEnum):
@@ -24,6 +25,13 @@ class Strategy(StrEnum):
     ALL_GATHER = "all_gather"
     ULYSSES = "ulysses"
     HYBRID = "hybrid"
+
+
+def ulysses_degrees(strategy: Strategy, cp: int) -> list[int]:
+    """Ranks that may trade heads under a strategy: all, some or none of the context group."""
+    if strategy is Strategy.ULYSSES:
+        return [cp]
+    return divisors(cp)[1:-1] if strategy is Strategy.HYBRID else [1]
 
 
 class Recompute(StrEnum):
@@ -103,6 +111,8 @@ class Candidate:
             return replace(
                 self, layout=lay, sharding=ShardingKind.CONTIGUOUS, strategy=Strategy.RING, stages=0
             )
+        if self.strategy is Strategy.ULYSSES:  # each rank attends whole heads, however it is cut
+            return replace(self, layout=lay, sharding=ShardingKind.CONTIGUOUS)
         if self.strategy in (Strategy.RING, Strategy.ALL_GATHER) and self.stages == 1:
             one_hop = Strategy.RING if lay.cp == 2 else Strategy.ALL_GATHER
             return replace(self, layout=lay, strategy=one_hop)
@@ -133,7 +143,8 @@ class Candidate:
         lay = self.layout
         words = [f"tp{lay.tp} cp{lay.cp} dp{lay.dp}" + (f" pp{lay.pp}" if lay.pp > 1 else "")]
         if lay.cp > 1:
-            words.append(f"{self.sharding} {self.strategy}/{self.stages}")
+            degree = f"{lay.ulysses}x{lay.ring}" if self.strategy is Strategy.HYBRID else ""
+            words.append(f"{self.sharding} {self.strategy}{degree}/{self.stages}")
         if self.micro_batch > 1:
             words.append(f"mb{self.micro_batch}")
         return " ".join(words)

@@ -41,8 +41,8 @@ class Support:
 TORCH_TRIAL = Support(
     backend="torch trial",
     pipeline_needs_passes=True,
-    sharding=frozenset({ShardingKind.CONTIGUOUS, ShardingKind.ZIGZAG}),
-    strategy=frozenset({Strategy.RING, Strategy.ALL_GATHER}),
+    sharding=frozenset(ShardingKind),
+    strategy=frozenset(Strategy),
     recompute=frozenset(Recompute),
     loss=frozenset(LossKind),
     data_parallel=frozenset({DataParallelKind.DDP, DataParallelKind.ZERO1, DataParallelKind.FSDP}),

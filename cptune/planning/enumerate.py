@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from math import gcd
 
-from cptune.domain.candidate import Candidate, ShardingKind, Strategy
+from cptune.domain.candidate import Candidate, ShardingKind, Strategy, ulysses_degrees
 from cptune.domain.layout import ParallelLayout
 from cptune.domain.rules import Setting, why_infeasible
 from cptune.domain.study import Axes
-from cptune.domain.workload import divisors
 from cptune.search.space import explicit
 
 _WORLD = "world-size"
@@ -93,7 +92,7 @@ def _exchanges(axes: Axes, layout: ParallelLayout) -> Iterator[Candidate]:
         yield Candidate(layout=layout)
         return
     for strategy, sharding in product(axes.strategy, axes.sharding):
-        for ulysses in _ulysses(strategy, layout.cp):
+        for ulysses in ulysses_degrees(strategy, layout.cp):
             for stages in _stages(strategy, layout.cp // ulysses, axes.stages):
                 yield Candidate(
                     layout=replace(layout, ulysses=ulysses),
@@ -101,12 +100,6 @@ def _exchanges(axes: Axes, layout: ParallelLayout) -> Iterator[Candidate]:
                     sharding=sharding,
                     stages=stages,
                 )
-
-
-def _ulysses(strategy: Strategy, cp: int) -> list[int]:
-    if strategy is Strategy.ULYSSES:
-        return [cp]
-    return divisors(cp)[1:-1] if strategy is Strategy.HYBRID else [1]
 
 
 def _stages(strategy: Strategy, ring: int, asked: Iterable[int]) -> list[int]:

@@ -14,6 +14,7 @@ from cptune.domain.candidate import (
     Recompute,
     ShardingKind,
     Strategy,
+    ulysses_degrees,
 )
 from cptune.domain.layout import ParallelLayout
 from cptune.domain.rules import Setting, Violation, describe, why_infeasible
@@ -156,10 +157,10 @@ def _combinations(axes: Axes, setting: Setting) -> Iterator[Candidate]:
     for tp, cp, pp, vpp in product(full.tp, full.cp, full.pp, full.vpp):
         dp = max(1, world // (tp * cp * pp))
         layout = ParallelLayout(tp=tp, cp=cp, pp=pp, vpp=vpp, dp=dp)
-        for strategy, stages in _exchanges(full, layout.ring):
+        for strategy, ulysses, stages in _exchanges(full, cp):
             for micro_batch, sharding, recompute, loss, data_parallel in product(*rest):
                 yield Candidate(
-                    layout=layout,
+                    layout=replace(layout, ulysses=ulysses),
                     sharding=sharding,
                     strategy=strategy,
                     stages=stages,
@@ -170,16 +171,18 @@ def _combinations(axes: Axes, setting: Setting) -> Iterator[Candidate]:
                 )
 
 
-def _exchanges(axes: Axes, ring: int) -> Iterator[tuple[Strategy, int]]:
+def _exchanges(axes: Axes, cp: int) -> Iterator[tuple[Strategy, int, int]]:
+    """Strategy, Ulysses degree and stages of every way to move the context."""
     for strategy in axes.strategy:
-        for stages in _stages(strategy, ring, axes.stages):
-            yield strategy, stages
+        for ulysses in ulysses_degrees(strategy, cp):
+            for stages in _stages(strategy, cp // ulysses, axes.stages):
+                yield strategy, ulysses, stages
 
 
 def _stages(strategy: Strategy, ring: int, asked: Iterable[int]) -> list[int]:
     if ring == 1:
         return [0]
-    if strategy is not Strategy.RING:
+    if strategy is Strategy.ALL_GATHER:
         return [1]
     return list(asked) or [ring - 1]
 

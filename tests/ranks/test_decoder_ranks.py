@@ -77,7 +77,7 @@ def reference(*, ignored, mask, updates):
 
 def compare(*, axes, ignored, sharding, mask, updates=0):
     """On every rank: the largest differences from the reference."""
-    names = ("tp", "cp", "pp", "vpp", "dp")
+    names = ("tp", "cp", "pp", "vpp", "dp", "ulysses")
     layout = ParallelLayout(**{name: axes[name] for name in names if name in axes})
     candidate = Candidate(
         layout=layout,
@@ -88,7 +88,15 @@ def compare(*, axes, ignored, sharding, mask, updates=0):
         data_parallel=DataParallelKind(axes.get("data_parallel", "ddp")),
     )
     mesh = build_mesh(layout)
-    cp = ContextParallel(mesh.cp, seq_len=23, sharding=sharding, mask=mask, kernel="math")
+    cp = ContextParallel(
+        mesh.cp,
+        seq_len=23,
+        sharding=sharding,
+        mask=mask,
+        strategy=axes.get("strategy", "ring"),
+        ulysses=layout.ulysses,
+        kernel="math",
+    )
     memory = TensorBudget(1 << 30)
     with memory:
         step = TrainStep(
@@ -201,6 +209,10 @@ COMPOSITIONS = [
     {"dp": 2, "tp": 2, "data_parallel": "fsdp", "micro_batch": 2},
     {"pp": 2, "dp": 2, "data_parallel": "fsdp"},
     {"pp": 2, "cp": 2, "data_parallel": "zero1", "recompute": "full"},
+    {"cp": 2, "strategy": "ulysses", "ulysses": 2},
+    {"cp": 4, "strategy": "ulysses", "ulysses": 4, "recompute": "full"},
+    {"cp": 4, "strategy": "hybrid", "ulysses": 2},
+    {"cp": 2, "tp": 2, "strategy": "ulysses", "ulysses": 2},
     {"cp": 2, "recompute": "full"},
     {"cp": 2, "recompute": "selective"},
     {"tp": 2, "recompute": "full", "loss": "chunked"},
