@@ -134,6 +134,8 @@ class SearchLoop:
 
     def _attempt(self, candidate: Candidate, *, number: int, attempt: int) -> Trial:
         launcher, clock = self._seams.launcher, self._seams.clock
+        # Before the launch: an expectation is none once the answer is known.
+        predicted = self._seams.predict(candidate)
         placement = launcher.place(candidate)
         started_at = clock.utc()
         outcome = self._guarded(candidate, launcher.launch(candidate, placement))
@@ -147,7 +149,7 @@ class SearchLoop:
             execution_fingerprint=self._stamp.execution,
             started_at=started_at,
             finished_at=clock.utc(),
-            predicted=self._seams.predict(candidate),
+            predicted=predicted,
         )
 
     def _guarded(
