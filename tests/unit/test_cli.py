@@ -7,9 +7,10 @@ import pytest
 from fakes import candidate, failed, measured, out_of_memory, space_of, sweep_spec, trial_of
 
 from cptune import __version__
-from cptune.cli import main, run, sweep_json
+from cptune.cli import main, run
 from cptune.domain.study import Objective
 from cptune.errors import SpecError
+from cptune.printing import sweep_json
 from cptune.search.choose import Limits, choose
 from cptune.spec import write_toml
 from cptune.sweep import Sweep

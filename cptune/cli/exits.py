@@ -1,0 +1,71 @@
+"""Running the command line: every way it can end has its exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+from cyclopts import Argument, CycloptsError, MissingArgumentError
+
+from cptune.cli.app import app
+from cptune.errors import CptuneError
+from cptune.printing import say
+from topology.errors import TopologyError
+
+_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and end the process with its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    sys.exit(run([word for word in arguments if word != "--debug"], debug=debug))
+
+
+def run(arguments: Sequence[str], *, debug: bool = False) -> int:
+    """Run one command; returns its exit code.
+
+    Args:
+        arguments: The words after `cptune`.
+        debug: Show the traceback of an error instead of its message.
+    """
+    try:
+        code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except (CycloptsError, CptuneError, TopologyError, OSError, KeyboardInterrupt) as exc:
+        if debug and not isinstance(exc, CycloptsError):
+            raise
+        return _code_of(exc)
+    return code if isinstance(code, int) else 0
+
+
+def _code_of(exc: BaseException) -> int:
+    """Say what went wrong; returns the exit code."""
+    match exc:
+        case KeyboardInterrupt():
+            return _INTERRUPTED
+        case MissingArgumentError(argument=Argument(name=name)):
+            say(f"error: {name} is missing")
+            return 2
+        case CptuneError() | TopologyError():
+            say(f"error: {exc}")
+            if exc.hint:
+                say(f"hint: {exc.hint}")
+            return exc.exit_code if isinstance(exc, CptuneError) else 1
+        case OSError():
+            return _lost_output(exc)
+        case _:
+            say(f"error: {exc}")
+            return 2
+
+
+def _lost_output(exc: OSError) -> int:
+    """What was to be printed cannot be; what a run keeps in its directory is kept."""
+    with suppress(OSError, ValueError):
+        why = "its reader went away" if isinstance(exc, BrokenPipeError) else exc.strerror
+        say(f"error: {exc}" if exc.filename else f"error: cannot print: {why}")
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
+    return 1
