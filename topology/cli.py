@@ -14,7 +14,14 @@ from topology.readers import read_topology
 from topology.table import render_table
 from topology.tree import render_tree
 
-__all__ = ["main", "render_json", "render_table", "render_tree", "write_text"]
+__all__ = [
+    "main",
+    "render_json",
+    "render_table",
+    "render_tree",
+    "show_topology",
+    "write_text",
+]
 
 _RINGS = "rings"
 
@@ -36,15 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(words)
     out: Path | None = options.out
     files: list[Path] = options.files
-    form = options.format or ("table" if out is None else "json")
     try:
-        topology = read_topology(files) if files else discover()
-        text = _RENDERERS[form](topology)
-        if out is None:
-            _print(text)
-        else:
-            write_text(out, text=text)
-            sys.stderr.write(f"wrote {out}\n")
+        show_topology(read_topology(files) if files else discover(), form=options.format, out=out)
     except TopologyError as exc:
         hint = f" ({exc.hint})" if exc.hint else ""
         sys.stderr.write(f"error: {exc}{hint}\n")
@@ -52,6 +52,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def show_topology(topology: Topology, *, form: str | None = None, out: Path | None = None) -> None:
+    """Print a topology, or write it to a file.
+
+    Args:
+        topology: What to show.
+        form: table, tree or json; a table on standard output and JSON in a file if None.
+        out: The file; standard output if None.
+
+    Raises:
+        TopologyError: It cannot be written.
+    """
+    text = _RENDERERS[form or ("table" if out is None else "json")](topology)
+    if out is None:
+        _print(text)
+    else:
+        write_text(out, text=text)
+        sys.stderr.write(f"wrote {out}\n")
 
 
 def render_json(topology: Topology) -> str:

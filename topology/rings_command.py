@@ -15,7 +15,7 @@ from topology.nouns import Topology
 from topology.ring_plan import Ring, RingPlan
 from topology.rings import plan_rings
 
-__all__ = ["main", "render_rings"]
+__all__ = ["main", "render_rings", "show_rings"]
 
 _GIGA = 1e9
 
@@ -37,9 +37,7 @@ def main(argv: Sequence[str]) -> int:
         failed = 1
         plan = plan_rings(topology, tp=options.tp, cp=options.cp)
         failed = 2
-        if options.svg is not None:
-            _draw(options.svg, topology=topology, plan=plan)
-        _print(_json(plan) if options.format == "json" else render_rings(plan))
+        show_rings(plan, topology=topology, form=options.format, svg=options.svg)
     except TopologyError as exc:
         hint = f" ({exc.hint})" if exc.hint else ""
         sys.stderr.write(f"error: {exc}{hint}\n")
@@ -47,6 +45,19 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def show_rings(
+    plan: RingPlan, *, topology: Topology, form: str = "table", svg: Path | None = None
+) -> None:
+    """Print a plan as a table or JSON, and draw it into a file where one is named.
+
+    Raises:
+        TopologyError: It cannot be written.
+    """
+    if svg is not None:
+        _draw(svg, topology=topology, plan=plan)
+    _print(_json(plan) if form == "json" else render_rings(plan))
 
 
 def render_rings(plan: RingPlan) -> str:

@@ -36,6 +36,18 @@ class RankJob:
     rendezvous: Rendezvous
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeJob:
+    """One rank's part of a probe: all edges of all rings, as (sending rank, receiving rank)."""
+
+    rank: int
+    world_size: int
+    edges: tuple[tuple[int, int], ...]
+    payload_bytes: int
+    repeats: int
+    rendezvous: Rendezvous
+
+
 class MemoryBudgetExceededError(MemoryError):
     """An allocation that the byte budget has no room for; its tensor is freed as this is raised.
 

@@ -6,9 +6,10 @@ import os
 
 import ray
 
-from cptune.bench.job import RankJob
+from cptune.bench.job import ProbeJob, RankJob
 from cptune.cluster.failures import attempt
 from cptune.domain.outcome import Failure, RankReport
+from cptune.domain.probe import EdgeReading
 
 
 class RankActor:
@@ -16,11 +17,12 @@ class RankActor:
 
     def __init__(self, *, threads: int) -> None:
         # Here and not above: the driver knows this class too, and does without torch.
-        from cptune.bench import mesh, rank
+        from cptune.bench import mesh, probe, rank
 
         mesh.use_threads(threads)
         self._open_store = mesh.open_store
         self._run_rank = rank.run_rank
+        self._probe_rank = probe.probe_rank
         self._store: object = None
 
     def identify(self) -> tuple[str, int]:
@@ -36,3 +38,7 @@ class RankActor:
     def run(self, job: RankJob) -> RankReport | Failure:
         """Run one rank's part of a trial."""
         return attempt(lambda: self._run_rank(job), rank=job.rank, node=job.node)
+
+    def probe(self, job: ProbeJob, node: str) -> tuple[EdgeReading, ...] | Failure:
+        """Run one rank's part of a probe."""
+        return attempt(lambda: self._probe_rank(job), rank=job.rank, node=node)

@@ -15,11 +15,12 @@ import ray.exceptions
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from cptune.bench.job import RankJob
+from cptune.bench.job import ProbeJob, RankJob
 from cptune.cluster.actors import RankActor
 from cptune.cluster.connection import RayNode
 from cptune.domain.outcome import Failure, RankReport
 from cptune.domain.placement import Device
+from cptune.domain.probe import EdgeReading
 from cptune.errors import ClusterError
 
 _READY_S = 120.0
@@ -112,6 +113,12 @@ class Gang:
     def run(self, device: Device, job: RankJob) -> ray.ObjectRef[RankReport | Failure]:
         """Start one rank's part of a trial on the actor that holds a device."""
         return self._actors[device.name].run.remote(job)
+
+    def probe(
+        self, device: Device, job: ProbeJob
+    ) -> ray.ObjectRef[tuple[EdgeReading, ...] | Failure]:
+        """Start one rank's part of a probe on the actor that holds a device."""
+        return self._actors[device.name].probe.remote(job, device.node)
 
     def stop(self) -> None:
         """Kill every actor and wait until the processes of this host are gone."""

@@ -116,17 +116,39 @@ RANKS = _schema(
     },
 )
 
+_ENDS = {"a_rank": _WHOLE, "b_rank": _WHOLE, "axis": _WORD}
 EDGES = _schema(
     "edges",
     {
         **_TRIAL_KEY,
-        "a_rank": _WHOLE,
-        "b_rank": _WHOLE,
-        "axis": _WORD,
+        **_ENDS,
         "bytes": _WHOLE,
         "received_bytes": _WHOLE,
         "seconds": _REAL,
         "bytes_per_s": _REAL,
+    },
+)
+
+#: Columns that EDGES has too mean the same; a payload goes one way, from a to b.
+PROBED_EDGES = _schema(
+    "probed_edges",
+    {
+        "ring": _WHOLE,
+        **_ENDS,
+        **dict.fromkeys(("a_device", "b_device", "kind"), _WORD),
+        "bytes": _WHOLE,
+        **dict.fromkeys(
+            (
+                "seconds",
+                "bytes_per_s",
+                "busy_seconds",
+                "busy_bytes_per_s",
+                "promised_bytes_per_s",
+                "promised_share",
+            ),
+            _REAL,
+        ),
+        "verdict": _WORD,
     },
 )
 
