@@ -23,6 +23,7 @@ from cptune.domain.placement import Device
 from cptune.domain.probe import EdgeReading
 from cptune.errors import ClusterError
 
+_NODE_ID = "ray.io/node-id"  # the label that Ray itself puts on every node
 _READY_S = 120.0
 _GONE_S = 10.0
 _POLL_S = 0.02
@@ -53,8 +54,12 @@ class Gang:
         self._attempts = count()
 
     def _reserve(self) -> PlacementGroup:
-        bundles = [{"CPU": self._nodes[name].cpus} for name in self._names]
-        group = placement_group(bundles, strategy="STRICT_SPREAD")
+        nodes = [self._nodes[name] for name in self._names]
+        group = placement_group(
+            [{"CPU": node.cpus} for node in nodes],
+            strategy="STRICT_SPREAD",
+            bundle_label_selector=[{_NODE_ID: node.node_id} for node in nodes],  # each its own node
+        )
         try:
             ray.get(group.ready(), timeout=_READY_S)
         except ray.exceptions.GetTimeoutError as exc:
