@@ -25,6 +25,15 @@ from cptune.bench.recorder import Recorder
 from cptune.domain.layout import Axis
 
 
+@dataclass(slots=True)
+class Calls:
+    """How often attention ran since somebody counted, and on what."""
+
+    count: int = 0
+    shapes: tuple[torch.Size, ...] = ()
+    dtype: torch.dtype = torch.float32
+
+
 class MeasuredContextParallel(ContextParallel):
     """`ContextParallel` with the switches of a trial; all off, it is that."""
 
@@ -55,8 +64,18 @@ class MeasuredContextParallel(ContextParallel):
         finally:
             self._computes = True
 
+    def attend(
+        self, q_BSHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor, scale: float | None = None
+    ) -> Tensor:
+        """As ContextParallel.attend."""
+        calls = self.calls
+        calls.count += 1
+        calls.shapes, calls.dtype = (q_BSHD.shape, k_BSKD.shape, v_BSKD.shape), q_BSHD.dtype
+        return super().attend(q_BSHD, k_BSKD, v_BSKD, scale)
+
     def _build_transport(self, group: dist.ProcessGroup | None) -> Transport:
         self._switch, self._computes = _Switch(), True
+        self.calls = Calls()
         if group is None or group.size() == 1:
             return Transport()
         wires = zip(open_wires(group), ("keys and values", "their gradients"), strict=True)

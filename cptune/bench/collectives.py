@@ -62,6 +62,42 @@ class TensorCollectives:
         return wait
 
 
+class CutCollectives:
+    """Leaves DTensor's collectives out: what should come is made of what this rank has.
+
+    Raises:
+        NotImplementedError: of a collective that it does not know.
+    """
+
+    def around(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """What to call instead of an operator of `_c10d_functional`."""
+        name = str(getattr(func, "_opname", func))
+        if name == _WAIT or name.startswith("_wrap"):
+            return func
+        if name not in _LOCAL:
+            raise NotImplementedError(f"{name} cannot be left out; known: {', '.join(_LOCAL)}")
+        return _LOCAL[name]
+
+
+def _reduced(tensor: torch.Tensor, *_: object) -> torch.Tensor:
+    return tensor.clone()
+
+
+def _gathered(tensor: torch.Tensor, group_size: int, *_: object) -> torch.Tensor:
+    return torch.cat([tensor] * group_size)
+
+
+def _scattered(tensor: torch.Tensor, _: str, group_size: int, *__: object) -> torch.Tensor:
+    return tensor.chunk(group_size)[0].clone()
+
+
+_LOCAL: dict[str, Callable[..., torch.Tensor]] = {
+    "all_reduce": _reduced,
+    "all_gather_into_tensor": _gathered,
+    "reduce_scatter_tensor": _scattered,
+}
+
+
 def _bytes(found: object) -> int:
     tensors = found if isinstance(found, (list, tuple)) else [found]
     return sum(one.nbytes for one in tensors if isinstance(one, torch.Tensor))

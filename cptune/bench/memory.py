@@ -21,7 +21,7 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cptune.bench.collectives import TensorCollectives
+from cptune.bench.collectives import CutCollectives, TensorCollectives
 from cptune.bench.job import MemoryBudgetExceededError
 
 _COLLECTIVES = "_c10d_functional"
@@ -44,7 +44,7 @@ class TensorBudget(TorchDispatchMode):
         #: Seconds inside DTensor's collectives and their waits, since the start.
         self.collective_s = 0.0
         #: Stands between an operator of DTensor's collectives and its call; None: nothing does.
-        self.collectives: TensorCollectives | None = None
+        self.collectives: TensorCollectives | CutCollectives | None = None
         self._phase = "set-up"
         self._storages: dict[int, weakref.ref[Any]] = {}
 

@@ -128,7 +128,8 @@ class _TimedAllGather(_Buffer, AllGather):
             if clock.moves:
                 _ALL_GATHER(output_tensor, input_tensor, group=group)
             else:
-                output_tensor.view(group.size(), -1).copy_(input_tensor.view(1, -1))
+                # FSDP2 gathers in place: the input is a part of the output.
+                output_tensor.view(group.size(), -1).copy_(input_tensor.clone().view(1, -1))
         return None
 
 

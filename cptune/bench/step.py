@@ -122,6 +122,11 @@ class TrainStep:
         )
 
     @property
+    def candidate(self) -> Candidate:
+        """The recipe that is tried."""
+        return self._candidate
+
+    @property
     def clock(self) -> ReplicaClock:
         """Times what the replicas exchange."""
         return self._clock

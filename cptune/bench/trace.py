@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from time import perf_counter
 
 import torch.distributed as dist
 
+from cptune.bench.ablation import ablate
 from cptune.bench.attention import MeasuredContextParallel
 from cptune.bench.clocks import ClockOffset, compare_clocks
 from cptune.bench.collectives import TensorCollectives
@@ -80,7 +82,11 @@ def trace_trial(
     if kind is TraceKind.OFF:
         return None
     with memory.uncounted():
-        return trace_step(step, samples, mesh=mesh, cp=cp, memory=memory)
+        trace = trace_step(step, samples, mesh=mesh, cp=cp, memory=memory)
+        if kind is TraceKind.STEP:
+            return trace
+        ablated = ablate(step, samples, mesh=mesh, cp=cp, memory=memory)
+    return replace(trace, exposed=(*trace.exposed, *ablated))
 
 
 @contextmanager
