@@ -23,6 +23,7 @@ from cptune.domain.placement import Device, Placement, place
 from cptune.domain.rules import Setting
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec
+from cptune.domain.timeline import INTERVAL_UNION, Exposed, RankTrace
 from cptune.domain.trial import Trial
 from cptune.domain.workload import ModelShape, Precision, Workload, preset_fields
 from cptune.search.space import SearchSpace
@@ -138,6 +139,38 @@ def edge_report(peer_rank: int, **changes: object) -> EdgeReport:
         "seconds": 0.001,
     }
     return EdgeReport(**{**fields, **changes})
+
+
+def rank_trace(**changes: object) -> RankTrace:
+    """A traced step of 0.1 s with 30 ms over CP, of which 20 ms are exposed, in two layers."""
+
+    def row(axis: str, layer: int | None, comm_s: float, exposed_s: float) -> Exposed:
+        whole = layer is None
+        return Exposed(
+            axis=axis,
+            layer=layer,
+            whole=whole,
+            method=INTERVAL_UNION,
+            communication_s=comm_s,
+            exposed_s=exposed_s,
+            blocked_s=exposed_s if whole else None,
+            bytes=int(comm_s * 1e6),
+        )
+
+    fields = {
+        "step_s": 0.1,
+        "clock_offset_s": 0.0,
+        "clock_error_s": 0.0,
+        "exposed": (
+            row("tp", None, 0.0, 0.0),
+            row("cp", None, 0.03, 0.02),
+            row("cp", 0, 0.02, 0.015),
+            row("cp", 1, 0.01, 0.005),
+            row("dp", None, 0.004, 0.004),
+            row("pp", None, 0.0, 0.0),
+        ),
+    }
+    return RankTrace(**{**fields, **changes})
 
 
 def measured(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cptune.domain.candidate import Candidate
+from cptune.domain.study import TraceKind
 from cptune.domain.units import bytes_text
 from cptune.domain.workload import ModelShape, Workload
 
@@ -34,6 +35,7 @@ class RankJob:
     steps: int
     seed: int
     rendezvous: Rendezvous
+    trace: TraceKind = TraceKind.OFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ own high-water mark, `peak_reserved_bytes`, holds it.
 from __future__ import annotations
 
 import re
+import sys
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -16,9 +17,11 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from cptune.bench.collectives import CutCollectives, TensorCollectives
 from cptune.bench.job import MemoryBudgetExceededError
 
 _COLLECTIVES = "_c10d_functional"
@@ -40,6 +43,8 @@ class TensorBudget(TorchDispatchMode):
         self.peak_bytes: dict[str, int] = {}
         #: Seconds inside DTensor's collectives and their waits, since the start.
         self.collective_s = 0.0
+        #: Stands between an operator of DTensor's collectives and its call; None: nothing does.
+        self.collectives: TensorCollectives | CutCollectives | None = None
         self._phase = "set-up"
         self._storages: dict[int, weakref.ref[Any]] = {}
 
@@ -53,6 +58,17 @@ class TensorBudget(TorchDispatchMode):
         finally:
             self._phase = before
 
+    @contextmanager
+    def uncounted(self) -> Generator[None]:
+        """Active inside, but neither held to the capacity nor raising a peak."""
+        capacity_bytes, peak_bytes = self.capacity_bytes, dict(self.peak_bytes)
+        self.capacity_bytes = sys.maxsize
+        try:
+            with self:
+                yield
+        finally:
+            self.capacity_bytes, self.peak_bytes = capacity_bytes, peak_bytes
+
     def __torch_dispatch__(
         self,
         func: Callable[..., Any],
@@ -61,12 +77,14 @@ class TensorBudget(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> object:
         """Run one operator and count what it returned."""
-        # A DTensor operator is made of operators on local tensors, which come here one by one.
-        if any(issubclass(kind, DTensor) for kind in types):
+        # Operators on these are made of operators on local tensors, and of waits for them, which
+        # come here one by one.
+        if any(issubclass(kind, (DTensor, AsyncCollectiveTensor)) for kind in types):
             return NotImplemented
         if getattr(func, "namespace", "") == _COLLECTIVES:
             start = perf_counter()
-            out = func(*args, **(kwargs or {}))
+            run = func if self.collectives is None else self.collectives.around(func)
+            out = run(*args, **(kwargs or {}))
             self.collective_s += perf_counter() - start
         else:
             out = func(*args, **(kwargs or {}))

@@ -39,6 +39,29 @@ class _Owned:
     gradient: Tensor | None = None
 
 
+class _TimedZero(ZeroRedundancyOptimizer):
+    """AdamW whose updated parameters are sent round in sight of the clock."""
+
+    def __init__(
+        self, masters: list[nn.Parameter], *, clock: ReplicaClock, group: dist.ProcessGroup
+    ) -> None:
+        super().__init__(
+            masters,
+            optimizer_class=torch.optim.AdamW,
+            process_group=group,
+            lr=LEARNING_RATE,
+            foreach=False,
+        )
+        self._replica_clock, self._replicas = clock, group
+        self._size_bytes = sum(master.nbytes for master in masters)
+
+    def _sync_params(self) -> None:
+        clock = self._replica_clock
+        with clock.timed("send weights round", self._replicas, size_bytes=self._size_bytes):
+            if clock.moves:
+                super()._sync_params()  # pyrefly: ignore[missing-attribute] - torch hides it
+
+
 class Optimizer:
     """The gradients and the update of one rank.
 
@@ -62,12 +85,10 @@ class Optimizer:
         masters = [owned.master for owned in self._owned]
         self._adamw: torch.optim.Optimizer
         if kind is DataParallelKind.ZERO1:
-            self._adamw = ZeroRedundancyOptimizer(
+            self._adamw = _TimedZero(
                 masters,
-                optimizer_class=torch.optim.AdamW,
-                process_group=mesh.replicas,
-                lr=LEARNING_RATE,
-                foreach=False,
+                clock=clock,
+                group=mesh.replicas,
             )
         else:
             self._adamw = torch.optim.AdamW(masters, lr=LEARNING_RATE, foreach=False)
@@ -90,7 +111,7 @@ class Optimizer:
         for owned in self._owned:
             if owned.master.grad is not None:
                 square += owned.master.grad.double().square().sum() / owned.copies
-        dist.all_reduce(square)
+        self._clock.sum_everywhere(square, name="gradient norm")
         return square.sqrt().item()
 
     def step(self) -> None:
@@ -137,7 +158,7 @@ class Optimizer:
     def _sum_over_replicas(self) -> None:
         gradients = [owned.gradient for owned in self._owned if owned.gradient is not None]
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        self._clock.sum(flat, self._mesh.replicas)
+        self._clock.sum(flat, self._mesh.replicas, name="sum gradients")
         parts = flat.split([gradient.numel() for gradient in gradients])
         for gradient, summed in zip(gradients, parts, strict=True):
             gradient.copy_(summed.view_as(gradient))

@@ -16,7 +16,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
 
+from cptune.bench.collectives import recorded_message
 from cptune.bench.decoder import Decoder
+from cptune.bench.recorder import Recorder
 
 #: (what the last chunk returned, labels) -> this micro-batch's part of the loss.
 LossOf = Callable[[Tensor, Tensor], Tensor]
@@ -29,6 +31,8 @@ class Runner(Protocol):
 
     #: Seconds of the last run in which this rank had nothing to compute: the bubble.
     idle_s: float
+    #: Told of the messages between stages; None: nobody is.
+    recorder: Recorder | None
 
     def run(self, tokens_BS: Tensor, labels_BS: Tensor) -> Tensor:
         """The loss of this rank's samples; zero where the last chunk is on another rank."""
@@ -49,6 +53,7 @@ class Loop:
         self._model, self._loss_of = model, loss_of
         self._micro_batch, self._phase = micro_batch, phase
         self.idle_s = 0.0
+        self.recorder: Recorder | None = None
 
     def run(self, tokens_BS: Tensor, labels_BS: Tensor) -> Tensor:
         """Forward and backward of every micro-batch."""
@@ -72,6 +77,7 @@ class _TimedStage(PipelineStage):
         super().__init__(*args, **kwargs)
         self._phase = phase
         self.busy_s = 0.0
+        self.recorder: Recorder | None = None
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Forward of one micro-batch."""
@@ -80,6 +86,27 @@ class _TimedStage(PipelineStage):
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Backward of one micro-batch."""
         return self._timed("backward", super().backward_one_chunk, *args, **kwargs)
+
+    def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        """Messages with the activations of one micro-batch, in."""
+        return self._seen("activations", super().get_fwd_recv_ops(fwd_chunk_id))
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        """Messages with the activations of one micro-batch, out."""
+        return self._seen("activations, sent", super().get_fwd_send_ops(fwd_chunk_id))
+
+    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        """Messages with their gradients, in."""
+        return self._seen("gradients", super().get_bwd_recv_ops(bwd_chunk_id))
+
+    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        """Messages with their gradients, out."""
+        return self._seen("gradients, sent", super().get_bwd_send_ops(bwd_chunk_id))
+
+    def _seen(self, name: str, ops: list[dist.P2POp]) -> list[dist.P2POp]:
+        if self.recorder is None:
+            return ops
+        return [recorded_message(self.recorder, name, op) for op in ops]
 
     def _timed(self, phase: str, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         start = perf_counter()
@@ -139,11 +166,12 @@ class Pipeline:
             )
         )
         self.idle_s = 0.0
+        self.recorder: Recorder | None = None
 
     def run(self, tokens_BS: Tensor, labels_BS: Tensor) -> Tensor:
         """One step of the schedule."""
         for stage in self._stages:
-            stage.busy_s = 0.0
+            stage.busy_s, stage.recorder = 0.0, self.recorder
         losses: list[Tensor] = []
         ends = {"target": labels_BS, "losses": losses} if self._has_last else {}
         start = perf_counter()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from cptune.attention import ContextParallel
+from cptune.bench.attention import MeasuredContextParallel
 from cptune.bench.batch import load_sample, sample_hash, sample_ids
 from cptune.bench.job import RankJob
 from cptune.bench.memory import TensorBudget, process_peak_bytes, restart_process_peak
 from cptune.bench.mesh import Mesh, build_mesh, joined
 from cptune.bench.step import Sample, StepResult, TrainStep
+from cptune.bench.trace import trace_trial
 from cptune.domain.candidate import Recompute
 from cptune.domain.layout import Axis
 from cptune.domain.outcome import EdgeReport, RankReport
@@ -42,16 +45,19 @@ def run_rank(job: RankJob) -> RankReport:
                 step.run(_samples(job, mesh, step=job.warmup_steps + index))
                 for index in range(job.steps)
             ]
-        return _report(job, mesh=mesh, step=step, memory=memory, results=(first, *timed))
+        report = _report(job, mesh=mesh, step=step, memory=memory, results=(first, *timed))
+        samples = _samples(job, mesh, step=job.warmup_steps + job.steps)
+        trace = trace_trial(job.trace, step, samples, mesh=mesh, cp=cp, memory=memory)
+        return replace(report, trace=trace)
 
 
 def _dtype(job: RankJob) -> torch.dtype:
     return torch.bfloat16 if job.workload.precision is Precision.BF16 else torch.float32
 
 
-def _context_parallel(job: RankJob, mesh: Mesh) -> ContextParallel:
+def _context_parallel(job: RankJob, mesh: Mesh) -> MeasuredContextParallel:
     candidate, model = job.candidate, job.model
-    return ContextParallel(
+    return MeasuredContextParallel(
         mesh.cp,
         seq_len=job.workload.seq_len,
         sharding=candidate.sharding.value,

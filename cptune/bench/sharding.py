@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 from typing import Any
 
@@ -21,6 +23,9 @@ from torch.distributed.tensor.parallel import (
 )
 
 from cptune.bench.decoder import Decoder
+from cptune.bench.recorder import Recorder
+from cptune.domain.layout import Axis
+from cptune.domain.timeline import WORLD
 
 # Their names from torch 2.13 on, where the old ones warn.
 _ALL_GATHER: Any = getattr(dist, "all_gather_single", None) or getattr(
@@ -64,12 +69,40 @@ class ReplicaClock:
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.recorder: Recorder | None = None
+        #: False: nothing is exchanged, and what should come is what was there.
+        self.moves = True
 
-    def sum(self, tensor: Tensor, group: dist.ProcessGroup) -> None:
+    def sum(self, tensor: Tensor, group: dist.ProcessGroup, *, name: str) -> None:
         """Sum a tensor over a group, in place, timed."""
-        start = perf_counter()
-        dist.all_reduce(tensor, group=group)
+        with self.timed(name, group, size_bytes=tensor.nbytes):
+            if self.moves:
+                dist.all_reduce(tensor, group=group)
+
+    def sum_everywhere(self, tensor: Tensor, *, name: str) -> None:
+        """Sum a tensor over all ranks of the job, in place; no time of the replicas."""
+        with self._recorded(name, dist.group.WORLD, axis=WORLD, size_bytes=tensor.nbytes):
+            dist.all_reduce(tensor)
+
+    @contextmanager
+    def timed(
+        self, name: str, group: dist.ProcessGroup, *, size_bytes: int, layer: int | None = None
+    ) -> Generator[None]:
+        """A blocking collective over the replicas runs inside."""
+        start, axis = perf_counter(), Axis.DP.value
+        with self._recorded(name, group, axis=axis, size_bytes=size_bytes, layer=layer):
+            yield
         self.seconds += perf_counter() - start
+
+    def _recorded(
+        self,
+        name: str,
+        group: dist.ProcessGroup | None,
+        **seen: Any,  # noqa: ANN401
+    ) -> AbstractContextManager[None]:
+        if self.recorder is None or group is None or group.size() == 1:
+            return nullcontext()
+        return self.recorder.collective(name, group_name=group.group_name, **seen)
 
 
 class _Buffer:
@@ -79,8 +112,8 @@ class _Buffer:
 
 
 class _TimedAllGather(_Buffer, AllGather):
-    def __init__(self, clock: ReplicaClock) -> None:
-        self._clock = clock
+    def __init__(self, clock: ReplicaClock, layer: int | None) -> None:
+        self._clock, self._layer = clock, layer
 
     def __call__(
         self,
@@ -90,15 +123,19 @@ class _TimedAllGather(_Buffer, AllGather):
         async_op: bool = False,
     ) -> dist.Work | None:
         del async_op  # done when it returns, so that all of it is seen
-        start = perf_counter()
-        _ALL_GATHER(output_tensor, input_tensor, group=group)
-        self._clock.seconds += perf_counter() - start
+        size_bytes, clock = output_tensor.nbytes, self._clock
+        with clock.timed("gather weights", group, size_bytes=size_bytes, layer=self._layer):
+            if clock.moves:
+                _ALL_GATHER(output_tensor, input_tensor, group=group)
+            else:
+                # FSDP2 gathers in place: the input is a part of the output.
+                output_tensor.view(group.size(), -1).copy_(input_tensor.clone().view(1, -1))
         return None
 
 
 class _TimedReduceScatter(_Buffer, ReduceScatter):
-    def __init__(self, clock: ReplicaClock) -> None:
-        self._clock = clock
+    def __init__(self, clock: ReplicaClock, layer: int | None) -> None:
+        self._clock, self._layer = clock, layer
 
     def __call__(
         self,
@@ -109,9 +146,12 @@ class _TimedReduceScatter(_Buffer, ReduceScatter):
         async_op: bool = False,
     ) -> dist.Work | None:
         del async_op  # done when it returns, so that all of it is seen
-        start = perf_counter()
-        _REDUCE_SCATTER(output_tensor, input_tensor, op=op, group=group)
-        self._clock.seconds += perf_counter() - start
+        size_bytes, clock = input_tensor.nbytes, self._clock
+        with clock.timed("sum gradients", group, size_bytes=size_bytes, layer=self._layer):
+            if clock.moves:
+                _REDUCE_SCATTER(output_tensor, input_tensor, op=op, group=group)
+            else:
+                output_tensor.copy_(input_tensor.view(group.size(), -1)[group.rank()])
         return None
 
 
@@ -130,9 +170,11 @@ def shard_fully(
     parts = [*model.blocks.values(), *([model.head] if model.chunk.is_last else [])]
     for part in (*parts, model):
         fully_shard(part, mesh=mesh, mp_policy=policy)
+    layers = {block: int(name) for name, block in model.blocks.items()}
     for part in model.modules():
         if isinstance(part, FSDPModule):
+            layer = layers.get(part)
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)  # gloo has no other reduction
-            part.set_custom_all_gather(_TimedAllGather(clock))
-            part.set_custom_reduce_scatter(_TimedReduceScatter(clock))
+            part.set_custom_all_gather(_TimedAllGather(clock, layer))
+            part.set_custom_reduce_scatter(_TimedReduceScatter(clock, layer))

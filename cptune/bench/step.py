@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
@@ -122,6 +121,21 @@ class TrainStep:
             phase=phase,
         )
 
+    @property
+    def candidate(self) -> Candidate:
+        """The recipe that is tried."""
+        return self._candidate
+
+    @property
+    def clock(self) -> ReplicaClock:
+        """Times what the replicas exchange."""
+        return self._clock
+
+    @property
+    def runner(self) -> Runner:
+        """Runs the micro-batches."""
+        return self._runner
+
     def run(self, samples: Sequence[Sample]) -> StepResult:
         """Train on this data-parallel group's samples of one global batch."""
         start = perf_counter()
@@ -146,7 +160,7 @@ class TrainStep:
         """Leave the summed gradients on the masters; returns the loss of the whole job."""
         tokens_BS, labels_BS = self._shard(samples)
         valid = (labels_BS != IGNORED).sum().to(torch.float64)
-        self._clock.sum(valid, self._mesh.replicas)
+        self._clock.sum(valid, self._mesh.replicas, name="count tokens")
         self._valid = max(1.0, valid.item())
         with self._vocabulary_sharded():
             loss = self._runner.run(tokens_BS, labels_BS)
@@ -154,7 +168,7 @@ class TrainStep:
             self.optimizer.collect_gradients()
         # Every tp rank of the last stage holds the same loss; the other stages hold none.
         loss /= self._mesh.layout.tp
-        dist.all_reduce(loss)
+        self._clock.sum_everywhere(loss, name="loss")
         return loss.item()
 
     def _shard(self, samples: Sequence[Sample]) -> Sample:

@@ -88,6 +88,7 @@ class RayLauncher:
             steps=spec.budget.steps,
             seed=spec.search.seed,
             rendezvous=rendezvous,
+            trace=spec.budget.trace,
         )
 
     def _collect(self, answers: Sequence[_Answer]) -> tuple[list[RankReport], list[Failure]]:

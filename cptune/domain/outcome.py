@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, median, quantiles
+from typing import Any
+
+from cptune.domain.layout import Axis
+from cptune.domain.timeline import BLOCKED_IN_WAIT, INTERVAL_UNION, RankTrace
 
 
 class OutcomeKind(StrEnum):
@@ -77,7 +81,11 @@ class EdgeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
-    """What one rank saw over the timed steps; peaks are over warm-up and timed steps together."""
+    """What one rank saw over the timed steps; peaks are over warm-up and timed steps together.
+
+    `*_exposed_s` are the seconds blocked in waits of each timed step; `trace` is of another step,
+    after them.
+    """
 
     rank: int
     node: str
@@ -100,15 +108,21 @@ class RankReport:
     first_grad_norm: float
     sample_hash: str
     edges: tuple[EdgeReport, ...] = ()
+    trace: RankTrace | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """What a candidate cost on real hardware.
 
-    `step_s` is the median over steps of the slowest rank. Exposed seconds are per step: on each
-    rank the median over steps of the time blocked in waits, then the mean over ranks. For pp it is
-    the time in which a rank has no micro-batch to compute, the bubble and the transfers in it.
+    `step_s` is the median over steps of the slowest rank. Exposed seconds are per step and the mean
+    over ranks. By `interval-union` they are what no compute hid of the transfers of the one traced
+    step, which took `traced_step_s`; by `blocked-in-wait`, where no step was traced, they are equal
+    to the blocked seconds.
+
+    Blocked seconds are on each rank the median over the timed steps of the time in waits, late
+    peers included. For pp it is the time in which a rank has no micro-batch to compute: the bubble,
+    and the transfers in it.
     """
 
     step_s: float
@@ -131,6 +145,12 @@ class Measurement:
     first_loss: float
     first_grad_norm: float
     ranks: tuple[RankReport, ...]
+    cp_comm_s: float | None = None
+    traced_step_s: float | None = None
+    tp_blocked_s: float | None = None
+    cp_blocked_s: float | None = None
+    dp_blocked_s: float | None = None
+    pp_blocked_s: float | None = None
 
     @property
     def exposed_s(self) -> float:
@@ -139,8 +159,8 @@ class Measurement:
 
     @property
     def exposed_share(self) -> float:
-        """Exposed communication as a share of the step."""
-        return self.exposed_s / self.step_s
+        """Exposed communication as a share of the step that it was seen in."""
+        return self.exposed_s / (self.traced_step_s or self.step_s)
 
 
 def measurement_from(reports: tuple[RankReport, ...], *, tokens_per_step: int) -> Measurement:
@@ -167,14 +187,37 @@ def measurement_from(reports: tuple[RankReport, ...], *, tokens_per_step: int) -
         peak_reserved_bytes=max(report.peak_reserved_bytes for report in reports),
         forward_peak_bytes=max(report.forward_peak_bytes for report in reports),
         backward_peak_bytes=max(report.backward_peak_bytes for report in reports),
-        tp_exposed_s=fmean(median(report.tp_exposed_s) for report in reports),
-        cp_exposed_s=fmean(median(report.cp_exposed_s) for report in reports),
-        dp_exposed_s=fmean(median(report.dp_exposed_s) for report in reports),
-        pp_exposed_s=fmean(median(report.pp_exposed_s) for report in reports),
-        exposed_method="blocked-in-wait",
+        **_exposed(reports),
         imbalance=max(pairs) / (sum(pairs) / len(pairs)),
         kernel=reports[0].kernel,
         first_loss=reports[0].first_loss,
         first_grad_norm=reports[0].first_grad_norm,
         ranks=reports,
     )
+
+
+def _exposed(reports: tuple[RankReport, ...]) -> dict[str, Any]:
+    """The exposed and blocked seconds of a measurement."""
+    blocked = {
+        axis: fmean(median(getattr(report, f"{axis}_exposed_s")) for report in reports)
+        for axis in (one.value for one in Axis)
+    }
+    found: dict[str, Any] = {f"{axis}_blocked_s": value for axis, value in blocked.items()}
+    traces = [report.trace for report in reports if report.trace is not None]
+    if len(traces) < len(reports):
+        return found | {
+            "exposed_method": BLOCKED_IN_WAIT,
+            **{f"{axis}_exposed_s": value for axis, value in blocked.items()},
+        }
+    for axis in blocked:
+        found[f"{axis}_exposed_s"] = _mean(traces, axis, "exposed_s")
+    return found | {
+        "exposed_method": INTERVAL_UNION,
+        "cp_comm_s": _mean(traces, Axis.CP.value, "communication_s"),
+        "traced_step_s": max(trace.step_s for trace in traces),
+    }
+
+
+def _mean(traces: list[RankTrace], axis: str, name: str) -> float:
+    rows = (trace.whole(axis) for trace in traces)
+    return fmean(getattr(row, name) if row else 0.0 for row in rows)

@@ -28,6 +28,18 @@ class SamplerName(StrEnum):
     BRUTE_FORCE = "brute-force"
 
 
+class TraceKind(StrEnum):
+    """What follows the timed steps of a trial.
+
+    `step`: one more step whose transfers and compute windows are written down; `ablation`: also the
+    same plan without transfers and without compute, a few steps each.
+    """
+
+    OFF = "off"
+    STEP = "step"
+    ABLATION = "ablation"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
     """The hardware that the recipe is for. None: what the inventory finds.
@@ -117,7 +129,7 @@ class Budget:
     """When to stop, and how long one trial may take.
 
     `warmup_steps` are run and thrown away before `steps` are timed; `trial_s` is the deadline of
-    one trial, after which its ranks are replaced.
+    one trial, after which its ranks are replaced; `trace` says what follows the timed steps.
     """
 
     trials: int = 20
@@ -125,6 +137,7 @@ class Budget:
     warmup_steps: int = 2
     steps: int = 5
     trial_s: float = 300.0
+    trace: TraceKind = TraceKind.STEP
 
     def __post_init__(self) -> None:
         require_positive(self, "trials", "steps", "warmup_steps")

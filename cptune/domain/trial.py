@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cptune.domain.candidate import Candidate
 from cptune.domain.outcome import Failure, Measurement, MemoryShortage, OutcomeKind
@@ -44,6 +44,17 @@ class Trial:
     def measurement(self) -> Measurement | None:
         """The measurement, where there is one."""
         return self.outcome if isinstance(self.outcome, Measurement) else None
+
+    def without_spans(self) -> Trial:
+        """The same without the intervals of its traces, which are by far its largest part."""
+        seen = self.measurement
+        if seen is None or not any(one.trace and one.trace.spans for one in seen.ranks):
+            return self
+        ranks = (
+            replace(one, trace=replace(one.trace, spans=())) if one.trace else one
+            for one in seen.ranks
+        )
+        return replace(self, outcome=replace(seen, ranks=tuple(ranks)))
 
     @property
     def reason(self) -> str:

@@ -123,6 +123,7 @@ class SearchLoop:
         while True:
             trial = self._attempt(candidate, number=number, attempt=attempt)
             self._seams.ledger.append(trial)
+            trial = trial.without_spans()  # they are kept there
             self._trials.append(trial)
             if not _is_due_again(trial):
                 return trial

@@ -16,19 +16,22 @@ from cptune.domain.trial import Trial
 from cptune.errors import LedgerError
 from cptune.store import schema
 from cptune.store.files import remove_temporaries, write_durably
+from cptune.store.row import Row
 from cptune.store.rows import (
-    Row,
     edge_rows,
     rank_rows,
     step_rows,
     trial_from_rows,
     trial_row,
 )
+from cptune.store.trace_rows import exposure_rows, was_traced
+from cptune.store.traces import TRACES, write_trace
 
 _SATELLITES: dict[str, tuple[pa.Schema, Callable[[Trial], list[Row]]]] = {
     "ranks": (schema.RANKS, rank_rows),
     "edges": (schema.EDGES, edge_rows),
     "steps": (schema.STEPS, step_rows),
+    "exposures": (schema.EXPOSURES, exposure_rows),
 }
 _TABLES = ("trials", *_SATELLITES)
 
@@ -49,6 +52,7 @@ class ParquetLedger:
             for table in _TABLES:
                 self._make(table)
                 remove_temporaries(directory / table)
+            remove_temporaries(directory / TRACES)
 
     @property
     def quarantined(self) -> list[str]:
@@ -56,7 +60,7 @@ class ParquetLedger:
         return self._quarantined
 
     def append(self, trial: Trial) -> None:
-        """Keep a trial; it is finished once its trials file has its name.
+        """Keep a trial and the trace of its step; it is finished once its trials file has its name.
 
         Raises:
             LedgerError: when a file cannot be written.
@@ -65,6 +69,7 @@ class ParquetLedger:
         name = f"{trial.number:06d}-{trial.candidate.key}-a{trial.attempt}.parquet"
         for table, (columns, rows) in _SATELLITES.items():
             write_durably(self._directory / table / name, encode(rows(trial), columns))
+        write_trace(self._directory, trial)
         row = [trial_row(trial)]
         write_durably(self._directory / "trials" / name, encode(row, schema.TRIALS))
 
@@ -76,10 +81,10 @@ class ParquetLedger:
             rows = self._rows("trials", path.name, schema.TRIALS)
             if rows is None:
                 continue
-            satellites = {
-                table: self._rows(table, path.name, columns) or []
-                for table, (columns, _) in _SATELLITES.items()
-            }
+            satellites: dict[str, list[Row]] = {}
+            for table, (columns, _) in _SATELLITES.items():
+                if self._is_due(table, path.name, ranks=satellites.get("ranks", [])):
+                    satellites[table] = self._rows(table, path.name, columns) or []
             if not satellites["ranks"]:
                 self._quarantine("trials", path.name, why="its ranks are lost: where it ran")
                 continue
@@ -89,6 +94,11 @@ class ParquetLedger:
             except (KeyError, TypeError, ValueError) as exc:
                 self._quarantine("trials", path.name, why=f"holds no trial: {exc}")
         return sorted(found, key=lambda trial: (trial.number, trial.attempt))
+
+    def _is_due(self, table: str, name: str, *, ranks: Sequence[Row]) -> bool:
+        """Whether a file must be there: runs from before there were traces have no exposures."""
+        there = (self._directory / table / name).exists()
+        return table != "exposures" or there or any(map(was_traced, ranks))
 
     def _rows(self, table: str, name: str, columns: pa.Schema) -> list[Row] | None:
         try:
@@ -133,4 +143,5 @@ def decode(path: Path, columns: pa.Schema) -> list[Row]:
         raise LedgerError(f"cannot be read: {exc}") from exc
     if why := schema.why_foreign(table.schema, columns):
         raise LedgerError(f"is foreign: {why}")
-    return table.to_pylist()
+    blank = dict.fromkeys(columns.names)
+    return [blank | row for row in table.to_pylist()]

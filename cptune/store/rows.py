@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 from cptune.domain.candidate import candidate_from_axes
 from cptune.domain.layout import Coordinates
@@ -18,8 +18,8 @@ from cptune.domain.outcome import (
 )
 from cptune.domain.placement import Device, Placement, RankPlace
 from cptune.domain.trial import Predicted, Trial
-
-Row = dict[str, Any]
+from cptune.store.row import Row, reports_of, trial_key
+from cptune.store.trace_rows import trace_columns, trace_from_rows
 
 _MEASURED = (
     "step_s",
@@ -37,6 +37,12 @@ _MEASURED = (
     "dp_exposed_s",
     "pp_exposed_s",
     "exposed_method",
+    "cp_comm_s",
+    "traced_step_s",
+    "tp_blocked_s",
+    "cp_blocked_s",
+    "dp_blocked_s",
+    "pp_blocked_s",
     "imbalance",
     "first_loss",
     "first_grad_norm",
@@ -68,7 +74,7 @@ _KEPT = ("convergence_fingerprint", "execution_fingerprint", "started_at", "fini
 
 def trial_row(trial: Trial) -> Row:
     """The row of the trials table."""
-    row: Row = _trial_key(trial) | {
+    row: Row = trial_key(trial) | {
         "outcome": trial.kind.value,
         **trial.candidate.axes(),
         **{name: getattr(trial, name) for name in _KEPT},
@@ -99,8 +105,8 @@ def trial_row(trial: Trial) -> Row:
 
 def rank_rows(trial: Trial) -> list[Row]:
     """The rows of the ranks table: the placement, and the report where there is one."""
-    reports = {report.rank: report for report in _reports(trial)}
-    return [_trial_key(trial) | _rank_row(place, reports) for place in trial.placement.ranks]
+    reports = {report.rank: report for report in reports_of(trial)}
+    return [trial_key(trial) | _rank_row(place, reports) for place in trial.placement.ranks]
 
 
 def _rank_row(place: RankPlace, reports: Mapping[int, RankReport]) -> Row:
@@ -121,13 +127,14 @@ def _rank_row(place: RankPlace, reports: Mapping[int, RankReport]) -> Row:
         report = reports[place.rank]
         row |= {name: getattr(report, name) for name in _REPORTED}
         row["kernel_ran"] = report.kernel
+        row |= trace_columns(report.trace)
     return row
 
 
 def edge_rows(trial: Trial) -> list[Row]:
     """The rows of the edges table: bytes and seconds per step from rank a to rank b."""
     return [
-        _trial_key(trial)
+        trial_key(trial)
         | {
             "a_rank": report.rank,
             "b_rank": edge.peer_rank,
@@ -137,7 +144,7 @@ def edge_rows(trial: Trial) -> list[Row]:
             "seconds": edge.seconds,
             "bytes_per_s": edge.sent_bytes / edge.seconds if edge.seconds > 0 else None,
         }
-        for report in _reports(trial)
+        for report in reports_of(trial)
         for edge in report.edges
     ]
 
@@ -145,21 +152,28 @@ def edge_rows(trial: Trial) -> list[Row]:
 def step_rows(trial: Trial) -> list[Row]:
     """The rows of the steps table: every timed step of every rank."""
     return [
-        _trial_key(trial)
+        trial_key(trial)
         | {"rank": report.rank, "index": index, "seconds": seconds}
         | {name: getattr(report, name)[index] for name in _STEP_EXPOSED}
-        for report in _reports(trial)
+        for report in reports_of(trial)
         for index, seconds in enumerate(report.step_s)
     ]
 
 
 def trial_from_rows(
-    row: Row, *, ranks: Sequence[Row], edges: Sequence[Row], steps: Sequence[Row]
+    row: Row,
+    *,
+    ranks: Sequence[Row],
+    edges: Sequence[Row],
+    steps: Sequence[Row],
+    exposures: Sequence[Row] = (),
 ) -> Trial:
-    """The trial that these rows were made from."""
+    """The trial that these rows were made from, without the spans of its traces."""
     ordered = sorted(ranks, key=lambda rank: rank["rank"])
     reports = tuple(
-        _report(rank, edges=edges, steps=steps) for rank in ordered if rank["pid"] is not None
+        replace(_report(rank, edges=edges, steps=steps), trace=trace_from_rows(rank, exposures))
+        for rank in ordered
+        if rank["pid"] is not None
     )
     return Trial(
         number=row["number"],
@@ -216,7 +230,7 @@ def _report(rank: Row, *, edges: Sequence[Row], steps: Sequence[Row]) -> RankRep
     own = sorted(
         (step for step in steps if step["rank"] == rank["rank"]), key=lambda step: step["index"]
     )
-    fields: dict[str, Any] = {name: rank[name] for name in (*_PLACED, *_REPORTED)}
+    fields: Row = {name: rank[name] for name in (*_PLACED, *_REPORTED)}
     fields |= {name: tuple(step[name] for step in own) for name in _STEP_EXPOSED}
     return RankReport(
         **fields,
@@ -234,15 +248,3 @@ def _edge(edge: Row) -> EdgeReport:
         received_bytes=edge["received_bytes"],
         seconds=edge["seconds"],
     )
-
-
-def _reports(trial: Trial) -> tuple[RankReport, ...]:
-    return trial.measurement.ranks if trial.measurement else ()
-
-
-def _trial_key(trial: Trial) -> Row:
-    return {
-        "candidate_key": trial.candidate.key,
-        "number": trial.number,
-        "attempt": trial.attempt,
-    }

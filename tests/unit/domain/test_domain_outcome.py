@@ -8,6 +8,7 @@ from fakes import (
     measured,
     out_of_memory,
     rank_report,
+    rank_trace,
     trial_of,
 )
 
@@ -134,3 +135,32 @@ def test_two_ranks_never_share_a_device():
 
     with pytest.raises(ValueError, match="share one device: node0/cpu0, node0/cpu0"):
         place(ParallelLayout(cp=2), [twin, twin])
+
+
+def test_where_every_rank_traced_a_step_exposed_is_what_its_intervals_say():
+    reports = (
+        rank_report(0, cp_exposed_s=(0.05, 0.05), trace=rank_trace(step_s=0.2)),
+        rank_report(1, cp_exposed_s=(0.07, 0.07), trace=rank_trace()),
+    )
+
+    joined = measurement_from(reports, tokens_per_step=1)
+
+    assert joined.exposed_method == "interval-union"
+    assert (joined.cp_exposed_s, joined.cp_comm_s) == pytest.approx((0.02, 0.03))
+    assert joined.dp_exposed_s == pytest.approx(0.004)
+    assert joined.cp_blocked_s == pytest.approx(0.06)
+    assert joined.traced_step_s == 0.2
+    assert joined.exposed_share == pytest.approx(0.024 / 0.2)  # of the step it was seen in
+
+
+def test_one_rank_without_a_trace_leaves_what_was_blocked():
+    reports = (
+        rank_report(0, cp_exposed_s=(0.05, 0.05), trace=rank_trace()),
+        rank_report(1, cp_exposed_s=(0.07, 0.07)),
+    )
+
+    joined = measurement_from(reports, tokens_per_step=1)
+
+    assert joined.exposed_method == "blocked-in-wait"
+    assert (joined.cp_comm_s, joined.traced_step_s) == (None, None)
+    assert joined.cp_exposed_s == joined.cp_blocked_s == pytest.approx(0.06)

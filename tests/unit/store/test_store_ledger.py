@@ -13,6 +13,7 @@ from fakes import (
     failed,
     out_of_memory,
     rank_report,
+    rank_trace,
     trial_of,
 )
 from hypothesis import given, settings
@@ -27,7 +28,7 @@ from cptune.store import schema
 from cptune.store.ledger import ParquetLedger, decode, encode
 from cptune.store.rows import edge_rows, rank_rows, step_rows, trial_from_rows, trial_row
 
-TABLES = ("trials", "ranks", "edges", "steps")
+TABLES = ("trials", "ranks", "edges", "steps", "exposures")
 CP2 = candidate(cp=2)
 RICH = replace(
     trial_of(
@@ -43,8 +44,15 @@ RICH = replace(
                     pp_exposed_s=(0.07, 0.08),
                     gpu_uuid="GPU-0",
                     edges=(edge_report(1), edge_report(1, axis="dp", seconds=0.0)),
+                    trace=rank_trace(),
                 ),
-                rank_report(1, gpu_uuid="GPU-1", first_loss=math.pi, edges=(edge_report(0),)),
+                rank_report(
+                    1,
+                    gpu_uuid="GPU-1",
+                    first_loss=math.pi,
+                    edges=(edge_report(0),),
+                    trace=rank_trace(clock_offset_s=-2.5, clock_error_s=0.001),
+                ),
             ),
             tokens_per_step=1000,
         ),
@@ -252,7 +260,7 @@ def test_a_file_with_another_column_is_foreign(tmp_path):
         decode(path, schema.STEPS)
 
 
-@pytest.mark.parametrize("table", ["edges", "steps"])
+@pytest.mark.parametrize("table", ["edges", "steps", "exposures"])
 @pytest.mark.parametrize("damage", [cut, empty, Path.unlink])
 def test_a_damaged_satellite_keeps_the_trial(tmp_path, table, damage):
     ledger = filled(tmp_path)
@@ -333,3 +341,24 @@ def test_a_run_directory_that_looks_like_a_partition_adds_no_column(tmp_path):
 def test_a_column_outside_the_schema_is_our_own_mistake():
     with pytest.raises(AssertionError, match="not in the schema"):
         encode([{"speed": 1}], schema.STEPS)
+
+
+def test_a_run_from_before_there_were_traces_is_read(ledger, tmp_path):
+    """Without the columns and the table that came later."""
+    plain = trial_of(CP2, number=3)
+    bare = plain.measurement
+    for name in ("traced_step_s", "tp_blocked_s", "cp_blocked_s", "dp_blocked_s", "pp_blocked_s"):
+        bare = replace(bare, **{name: None})
+    old = replace(plain, outcome=bare)
+    ledger.append(old)
+    (tmp_path / "exposures").joinpath(file_of(tmp_path, "exposures", old).name).unlink()
+    for table, columns in (("trials", schema.TRIALS), ("ranks", schema.RANKS)):
+        path = file_of(tmp_path, table, old)
+        rows, older = pq.read_table(path).to_pylist(), columns
+        for name in schema._LATER[table]:
+            older = older.remove(older.names.index(name))
+        kept = [{name: row[name] for name in older.names} for row in rows]
+        path.write_bytes(encode(kept, older))
+
+    assert ledger.read() == [old]
+    assert ledger.quarantined == []

@@ -18,6 +18,8 @@ PROMISED = {
     "ranks": "candidate_key attempt rank node gpu_uuid",
     "edges": "candidate_key attempt a_rank b_rank axis bytes seconds bytes_per_s",
     "steps": "candidate_key attempt rank index seconds",
+    "exposures": """candidate_key attempt rank axis layer whole_axis method
+        communication_s exposed_s blocked_s bytes""",
     "recipes": f"candidate_key {AXES}",
 }
 SCHEMAS = {
@@ -25,6 +27,7 @@ SCHEMAS = {
     "ranks": schema.RANKS,
     "edges": schema.EDGES,
     "steps": schema.STEPS,
+    "exposures": schema.EXPOSURES,
     "recipes": schema.RECIPES,
 }
 
@@ -81,3 +84,23 @@ def test_a_schema_without_metadata_is_foreign():
         "cptune.table is None, wanted b'steps'"
     )
     assert schema.why_foreign(schema.STEPS, schema.STEPS) is None
+
+
+def test_a_file_from_before_a_later_column_is_of_the_table():
+    names = ("traced_step_s", "cp_blocked_s")
+    older = schema.TRIALS
+    for name in names:
+        older = older.remove(older.names.index(name))
+
+    assert schema.why_foreign(older, schema.TRIALS) is None
+
+
+def test_a_file_without_a_first_column_or_with_one_of_its_own_is_foreign():
+    lacking = schema.TRIALS.remove(schema.TRIALS.names.index("step_s"))
+    other = schema.TRIALS.append(pa.field("speed", pa.float64()))
+    at = schema.TRIALS.names.index("traced_step_s")
+    retyped = schema.TRIALS.set(at, pa.field("traced_step_s", pa.int64()))
+
+    for foreign in (lacking, other, retyped):
+        said = schema.why_foreign(foreign, schema.TRIALS)
+        assert said == "its columns are not those of the table"

@@ -1,0 +1,143 @@
+"""Exposed communication without a single interval: the same plan run without its transfers.
+
+`exposed = step - step without the transfers of one axis`; and `communication`, the transfers of the
+attention alone, as the plan posts them, with no kernel and no linear layer between. Weights are no
+good afterwards: it is the last thing that a trial does.
+
+Shapes: B batch, S rows of this rank, H query heads, K kv heads, D head dim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from statistics import median
+from time import perf_counter
+
+import torch
+import torch.distributed as dist
+
+from cptune.bench.attention import MeasuredContextParallel
+from cptune.bench.collectives import CutCollectives
+from cptune.bench.memory import TensorBudget
+from cptune.bench.mesh import Mesh
+from cptune.bench.sharding import ReplicaClock
+from cptune.bench.step import Sample, TrainStep
+from cptune.domain.candidate import Recompute
+from cptune.domain.layout import Axis
+from cptune.domain.timeline import ABLATION, Exposed
+
+ROUNDS = 3  # of each kind of step, in turn: what drifts drifts for all of them
+_WHOLE = "whole"
+
+_Cut = Callable[[], AbstractContextManager[None]]
+
+
+def ablate(
+    step: TrainStep,
+    samples: Sequence[Sample],
+    *,
+    mesh: Mesh,
+    cp: MeasuredContextParallel,
+    memory: TensorBudget,
+) -> tuple[Exposed, ...]:
+    """A row for every axis with more than one rank. Collective over all ranks of the job."""
+    cuts = _cuts(step, mesh=mesh, cp=cp, memory=memory)
+    seconds: dict[str, list[float]] = {name: [] for name in (_WHOLE, *cuts)}
+    for _ in range(ROUNDS):
+        for name, taken in seconds.items():
+            cp.calls.count = 0
+            with cuts[name]() if name in cuts else nullcontext():
+                taken.append(_timed(lambda: step.run(samples)))
+    forwards = 2 if step.candidate.recompute is Recompute.FULL else 1
+    alone_s = None if mesh.layout.cp == 1 else transfers_alone(cp, forwards=forwards)
+    return tuple(
+        Exposed(
+            axis=axis.value,
+            layer=None,
+            whole=True,
+            method=ABLATION,
+            communication_s=alone_s if axis is Axis.CP else None,
+            exposed_s=difference_s(seconds[_WHOLE], seconds.get(axis.value, [])),
+        )
+        for axis in Axis
+        if _size(mesh, axis) > 1
+    )
+
+
+def difference_s(whole: Sequence[float], cut: Sequence[float]) -> float | None:
+    """How much longer the whole step takes; None where the two cannot be told apart.
+
+    They can be when every whole step took longer than every one that was cut.
+    """
+    if not cut or min(whole) <= max(cut):
+        return None
+    return median(whole) - median(cut)
+
+
+def transfers_alone(cp: MeasuredContextParallel, *, forwards: int) -> float:
+    """Seconds of the attention's exchanges of a step when nothing is computed beside them.
+
+    Args:
+        cp: Has just run a step, whose calls it counted.
+        forwards: Of each backward; 2 where it is computed again.
+    """
+    calls = cp.calls
+    count = calls.count // forwards
+    q, k, v = (torch.zeros(one, dtype=calls.dtype, requires_grad=True) for one in calls.shapes)
+
+    def run() -> None:
+        for _ in range(count):
+            for _ in range(forwards - 1):
+                with torch.no_grad():
+                    cp.attend(q, k, v)
+            out_BSHD = cp.attend(q, k, v)
+            torch.autograd.grad(out_BSHD, (q, k, v), torch.zeros_like(out_BSHD))
+
+    with cp.without_compute():
+        return median(_timed(run) for _ in range(ROUNDS))
+
+
+def _timed(run: Callable[[], object]) -> float:
+    dist.barrier()
+    start = perf_counter()
+    run()
+    return perf_counter() - start
+
+
+def _size(mesh: Mesh, axis: Axis) -> int:
+    """Ranks of an axis; the replicas of dp are those of cp too."""
+    layout = mesh.layout
+    return layout.dp * layout.cp if axis is Axis.DP else int(getattr(layout, axis.value))
+
+
+def _cuts(
+    step: TrainStep, *, mesh: Mesh, cp: MeasuredContextParallel, memory: TensorBudget
+) -> dict[str, _Cut]:
+    """How the transfers of an axis are left out. A pipeline's cannot be: its stages need them."""
+    cuts: dict[str, _Cut] = {}
+    if mesh.layout.cp > 1:
+        cuts[Axis.CP.value] = cp.without_transfer
+    if _size(mesh, Axis.DP) > 1:
+        cuts[Axis.DP.value] = lambda: _without_replicas(step.clock)
+    if mesh.layout.tp > 1:
+        cuts[Axis.TP.value] = lambda: _without_tensors(memory)
+    return cuts
+
+
+@contextmanager
+def _without_replicas(clock: ReplicaClock) -> Generator[None]:
+    clock.moves = False
+    try:
+        yield
+    finally:
+        clock.moves = True
+
+
+@contextmanager
+def _without_tensors(memory: TensorBudget) -> Generator[None]:
+    memory.collectives = CutCollectives()
+    try:
+        yield
+    finally:
+        memory.collectives = None

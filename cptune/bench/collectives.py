@@ -1,0 +1,134 @@
+"""What torch posts by itself, told to a recorder: DTensor's collectives, a pipeline's messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from cptune.bench.recorder import Recorder, Transfer, Waitable
+from cptune.domain.layout import Axis
+from cptune.domain.timeline import Stamp
+
+_WAIT = "wait_tensor"
+
+
+class TensorCollectives:
+    """Stands around each of DTensor's collectives, which are an operator and, later, a wait.
+
+    When its tensor is there is not known before the wait returns: no work can be had of them.
+
+    Args:
+        recorder: Told of them.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._posted: dict[int, Transfer] = {}
+
+    def around(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """What to call instead of an operator of `_c10d_functional`."""
+        name = str(getattr(func, "_opname", func))
+        if name.startswith("_wrap"):  # of what was launched; nothing moves
+            return func
+        return self._waited(func) if name == _WAIT else self._launched(func, name)
+
+    def _launched(self, func: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def launch(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the operator
+            group = next(word for word in reversed(args) if isinstance(word, str))
+            transfer = self._recorder.post(
+                name, axis=self._recorder.axis_of(group), size_bytes=0, channel=group
+            )
+            out = func(*args, **kwargs)
+            transfer.bytes = max(_bytes(args[0]), _bytes(out))
+            for tensor in out if isinstance(out, (list, tuple)) else [out]:
+                self._posted[tensor.untyped_storage()._cdata] = transfer
+            return out
+
+        return launch
+
+    def _waited(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        def wait(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            transfer = self._posted.pop(tensor.untyped_storage()._cdata, None)
+            if transfer is None:
+                return func(tensor, *args, **kwargs)
+            with self._recorder.standing_still(transfer.axis):
+                out = func(tensor, *args, **kwargs)
+            transfer.end(self._recorder.now_s(), Stamp.WAIT_RETURN)
+            return out
+
+        return wait
+
+
+class CutCollectives:
+    """Leaves DTensor's collectives out: what should come is made of what this rank has.
+
+    Raises:
+        NotImplementedError: of a collective that it does not know.
+    """
+
+    def around(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """What to call instead of an operator of `_c10d_functional`."""
+        name = str(getattr(func, "_opname", func))
+        if name == _WAIT or name.startswith("_wrap"):
+            return func
+        if name not in _LOCAL:
+            raise NotImplementedError(f"{name} cannot be left out; known: {', '.join(_LOCAL)}")
+        return _LOCAL[name]
+
+
+def _reduced(tensor: torch.Tensor, *_: object) -> torch.Tensor:
+    return tensor.clone()
+
+
+def _gathered(tensor: torch.Tensor, group_size: int, *_: object) -> torch.Tensor:
+    return torch.cat([tensor] * group_size)
+
+
+def _scattered(tensor: torch.Tensor, _: str, group_size: int, *__: object) -> torch.Tensor:
+    return tensor.chunk(group_size)[0].clone()
+
+
+_LOCAL: dict[str, Callable[..., torch.Tensor]] = {
+    "all_reduce": _reduced,
+    "all_gather_into_tensor": _gathered,
+    "reduce_scatter_tensor": _scattered,
+}
+
+
+def _bytes(found: object) -> int:
+    tensors = found if isinstance(found, (list, tuple)) else [found]
+    return sum(one.nbytes for one in tensors if isinstance(one, torch.Tensor))
+
+
+def recorded_message(recorder: Recorder, name: str, op: dist.P2POp) -> dist.P2POp:
+    """The same message between pipeline stages, posted in sight of a recorder."""
+    post, own = op.op, dist.get_rank()
+    members = dist.get_process_group_ranks(op.group)
+    peer = members[op.group_peer]
+    source, to = (own, peer) if post is dist.isend else (peer, own)
+
+    def posted(
+        tensor: torch.Tensor,
+        *,
+        group: dist.ProcessGroup,
+        tag: int,
+        **peer_of_group: int,  # group_src or group_dst: torch names it by what `op` is
+    ) -> Waitable | None:
+        (place,) = peer_of_group.values()
+        side = "group_dst" if post is dist.isend else "group_src"
+        transfer = recorder.post(
+            name,
+            axis=Axis.PP.value,
+            size_bytes=tensor.nbytes,
+            channel=f"pipeline {source}>{to}",
+            peer=peer,
+        )
+        work = post(tensor, group=group, tag=tag, **{side: place})
+        assert work is not None, "this rank is a member of its own group"
+        return recorder.watch(work, transfer)
+
+    op.op = posted
+    return op

@@ -1,0 +1,87 @@
+"""`cptune trace`: what the communication of one trial cost, and where its timeline is."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cptune.cli.app import Format, app
+from cptune.errors import LedgerError, SpecError
+from cptune.printing import print_answer
+
+if TYPE_CHECKING:
+    from cptune.domain.trial import Trial
+
+
+@app.command
+def trace(
+    run: str,
+    trial: int,
+    /,
+    *,
+    attempt: int | None = None,
+    runs: Path = Path("runs"),
+    format: Format = Format.TABLE,
+) -> int:
+    """Show what a trial's communication cost by axis and layer, and how busy its links were.
+
+    Args:
+        run: Name of a run, or the path of its directory.
+        trial: Number of the trial.
+        attempt: Which attempt; the last if omitted.
+        runs: Where run directories are.
+        format: How to print the result.
+    """
+    from cptune.report.trace import trace_answer, trace_view
+    from cptune.store.ledger import ParquetLedger
+    from cptune.store.traces import read_spans, trace_path
+
+    directory = _find_run(run, runs)
+    found = _find_trial(ParquetLedger(directory, writable=False).read(), trial, attempt=attempt)
+    _check_traced(found)
+    path = trace_path(directory, found)
+    spans = read_spans(path) if path.exists() else {}
+    answer = trace_answer(
+        found, run=str(directory), trace_file=str(path) if spans else None, spans=spans
+    )
+    print_answer(answer, as_json=format is Format.JSON, view=trace_view)
+    return 0
+
+
+def _find_run(run: str, runs: Path) -> Path:
+    for path in (runs / run, Path(run)):
+        if (path / "trials").is_dir():
+            return path
+    names = [path.parent.name for path in sorted(runs.glob("*/trials"))] if runs.is_dir() else []
+    near = difflib.get_close_matches(Path(run).name, names, n=1, cutoff=0.0)
+    raise SpecError(
+        f"no run {run!r} in {runs}" + (f"; nearest: {near[0]}" if near else ""),
+        hint="give the name of a run, or the path of its directory",
+    )
+
+
+def _find_trial(trials: list[Trial], number: int, *, attempt: int | None) -> Trial:
+    numbers = {one.number for one in trials}
+    if number not in numbers:
+        near = min(numbers, key=lambda one: (abs(one - number), one), default=None)
+        raise SpecError(
+            f"no trial {number} in this run"
+            + ("; it has none" if near is None else f"; nearest: {near}")
+        )
+    attempts = {one.attempt: one for one in trials if one.number == number}
+    wanted = max(attempts) if attempt is None else attempt
+    if wanted not in attempts:
+        near = min(attempts, key=lambda one: abs(one - wanted))
+        raise SpecError(f"trial {number} has no attempt {wanted}; nearest: {near}")
+    return attempts[wanted]
+
+
+def _check_traced(trial: Trial) -> None:
+    if trial.measurement is None:
+        raise LedgerError(f"trial {trial.number} ended {trial.kind}: no step of it was traced")
+    if any(one.trace is None for one in trial.measurement.ranks):
+        raise LedgerError(
+            f"no step of trial {trial.number} was traced",
+            hint='set budget.trace = "step" in the spec',
+        )

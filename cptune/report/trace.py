@@ -1,0 +1,196 @@
+"""What `cptune trace` answers: communication of a traced step by axis and layer, and the links."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from cptune.bench.timeline import seconds
+from cptune.domain.timeline import ABLATION, INTERVAL_UNION, Exposed, RankTrace, Span
+from cptune.domain.trial import Trial
+
+_UNKNOWN = "unknown"
+_COLUMNS = ("axis", "layer", "total ms", "exposed ms", "hidden", "blocked ms", "bytes")
+_LINKS = ("link", "axis", "bytes", "moving ms", "MB/s", "of its rate", "busy", "exposed ms")
+
+Row = dict[str, Any]
+
+
+def trace_answer(
+    trial: Trial, *, run: str, trace_file: str | None, spans: Mapping[int, Sequence[Span]]
+) -> Row:
+    """The JSON of `cptune trace`.
+
+    Args:
+        trial: Measured, with a traced step on every rank.
+        run: Its run directory.
+        trace_file: Where its spans are; None: lost.
+        spans: Of each rank.
+    """
+    seen = trial.measurement
+    assert seen is not None, "a measured trial"
+    traces = {one.rank: one.trace for one in seen.ranks if one.trace is not None}
+    return {
+        "run": run,
+        "trial": trial.number,
+        "attempt": trial.attempt,
+        "candidate": trial.candidate.describe(),
+        "step_s": seen.step_s,
+        "traced_step_s": seen.traced_step_s,
+        "exposed_share": seen.exposed_share,
+        "clock_error_s": max(trace.clock_error_s for trace in traces.values()),
+        "communication": _rows(traces.values(), method=INTERVAL_UNION),
+        "ablation": _rows(traces.values(), method=ABLATION),
+        "links": _links(traces, spans),
+        "trace_file": trace_file,
+    }
+
+
+def _rows(traces: Iterable[RankTrace], *, method: str) -> list[Row]:
+    """Means over the ranks that have the row, whole axes first, then their layers."""
+    held: dict[tuple[str, bool, int | None], list[Exposed]] = defaultdict(list)
+    for trace in traces:
+        for one in trace.exposed:
+            if one.method == method:
+                held[one.axis, one.whole, one.layer].append(one)
+    return [
+        {
+            "axis": axis,
+            "layer": layer,
+            "whole_axis": whole,
+            "communication_s": _mean(rows, "communication_s"),
+            "exposed_s": _mean(rows, "exposed_s"),
+            "blocked_s": _mean(rows, "blocked_s"),
+            "bytes": _mean(rows, "bytes"),
+            "ranks": len(rows),
+        }
+        for (axis, whole, layer), rows in held.items()
+        if method == ABLATION or any(one.bytes for one in rows)
+    ]
+
+
+def _mean(rows: Sequence[Exposed], name: str) -> float | None:
+    """None where one rank could not tell."""
+    values = [getattr(row, name) for row in rows]
+    return None if None in values else fmean(values)
+
+
+def _links(traces: Mapping[int, RankTrace], spans: Mapping[int, Sequence[Span]]) -> list[Row]:
+    """Each link by which messages came: how busy it was, beside what of it nothing hid.
+
+    The rate of a link is that of its fastest large message here: messages that travel together
+    share it, and a small one is all latency.
+    """
+    held: dict[tuple[int, int, str], list[Span]] = defaultdict(list)
+    for rank, own in spans.items():
+        for span in own:
+            if span.peer is not None and not span.name.endswith(", sent"):
+                held[span.peer, rank, str(span.axis)].append(span)
+    found: list[Row] = []
+    for (source, to, axis), messages in sorted(held.items()):
+        moved = sum(span.bytes or 0 for span in messages)
+        moving_s = seconds((span.start_s, span.stop_s) for span in messages)
+        rate = _best_rate(messages)
+        whole = traces[to].whole(axis)
+        found.append(
+            {
+                "a_rank": source,
+                "b_rank": to,
+                "axis": axis,
+                "bytes": moved,
+                "transfer_s": moving_s,
+                "bytes_per_s": moved / moving_s if moving_s else None,
+                "best_bytes_per_s": rate or None,
+                "utilisation": moved / moving_s / rate if moving_s and rate else None,
+                "busy_share": moving_s / traces[to].step_s,
+                "exposed_s": whole.exposed_s if whole else None,
+            }
+        )
+    return found
+
+
+def _best_rate(messages: Sequence[Span]) -> float:
+    large = max(span.bytes or 0 for span in messages) / 2
+    timed = ((span.bytes or 0, span.stop_s - span.start_s) for span in messages)
+    return max((size / took for size, took in timed if size >= large and took > 0), default=0.0)
+
+
+def trace_view(answer: Row) -> Group:
+    """The answer for people."""
+    traced = answer["traced_step_s"]
+    lines = [
+        f"{answer['run']}, trial {answer['trial']} attempt {answer['attempt']}: "
+        f"{answer['candidate']}",
+        f"traced step {traced * 1e3:,.0f} ms (timed steps {answer['step_s'] * 1e3:,.0f} ms), "
+        f"exposed communication {answer['exposed_share']:.1%} of it, mean over ranks",
+        f"clocks of the ranks agree within {answer['clock_error_s'] * 1e3:.3f} ms",
+    ]
+    parts = [*map(Text, lines), _table("By the union of intervals", answer["communication"])]
+    if answer["ablation"]:
+        parts += [_table("By ablation: step minus step without transfer", answer["ablation"])]
+    if answer["links"]:
+        parts += [_link_table(answer["links"])]
+    where = answer["trace_file"]
+    parts += [Text(f"trace     {where or 'lost'}" + (" (ui.perfetto.dev opens it)" * bool(where)))]
+    return Group(*parts)
+
+
+def _table(title: str, rows: Sequence[Row]) -> Table:
+    table = _plain(title, _COLUMNS, words=2)
+    for row in rows:
+        table.add_row(
+            row["axis"],
+            "all" if row["whole_axis"] else _layer(row["layer"]),
+            _ms(row["communication_s"]),
+            _ms(row["exposed_s"]),
+            _hidden(row),
+            "-" if row["blocked_s"] is None else _ms(row["blocked_s"]),
+            "-" if row["bytes"] is None else f"{row['bytes']:,.0f}",
+            style="bold" if row["whole_axis"] else None,
+        )
+    return table
+
+
+def _link_table(rows: Sequence[Row]) -> Table:
+    table = _plain("Links: utilisation is not overlap", _LINKS, words=2)
+    for row in rows:
+        table.add_row(
+            f"{row['a_rank']} -> {row['b_rank']}",
+            row["axis"],
+            f"{row['bytes']:,}",
+            _ms(row["transfer_s"]),
+            _UNKNOWN if row["bytes_per_s"] is None else f"{row['bytes_per_s'] / 1e6:,.1f}",
+            _UNKNOWN if row["utilisation"] is None else f"{row['utilisation']:.0%}",
+            f"{row['busy_share']:.0%}",
+            _ms(row["exposed_s"]),
+        )
+    return table
+
+
+def _plain(title: str, columns: Sequence[str], *, words: int) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="left" if place < words else "right", no_wrap=True)
+    return table
+
+
+def _layer(layer: int | None) -> str:
+    return "beside" if layer is None else str(layer)
+
+
+def _ms(value_s: float | None) -> str:
+    return _UNKNOWN if value_s is None else f"{value_s * 1e3:,.1f}"
+
+
+def _hidden(row: Row) -> str:
+    total, exposed = row["communication_s"], row["exposed_s"]
+    if total is None or exposed is None or total <= 0:
+        return _UNKNOWN if total is None or exposed is None else "-"
+    return f"{1 - exposed / total:.0%}"

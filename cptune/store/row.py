@@ -1,0 +1,24 @@
+"""What the rows of all tables of a trial share; plain dicts, no pyarrow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cptune.domain.outcome import RankReport
+from cptune.domain.trial import Trial
+
+Row = dict[str, Any]
+
+
+def trial_key(trial: Trial) -> Row:
+    """The columns that the tables join on."""
+    return {
+        "candidate_key": trial.candidate.key,
+        "number": trial.number,
+        "attempt": trial.attempt,
+    }
+
+
+def reports_of(trial: Trial) -> tuple[RankReport, ...]:
+    """What its ranks reported; none for a trial that failed."""
+    return trial.measurement.ranks if trial.measurement else ()

@@ -1,0 +1,147 @@
+"""A traced step on real ranks: every axis is seen, and the figures keep to what they must."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from rank_pool import RankError
+from test_decoder_ranks import SHAPE, samples_of
+
+from cptune.bench.attention import MeasuredContextParallel
+from cptune.bench.clocks import compare_clocks
+from cptune.bench.memory import TensorBudget
+from cptune.bench.mesh import build_mesh
+from cptune.bench.recorder import Recorder
+from cptune.bench.step import TrainStep
+from cptune.bench.trace import trace_trial
+from cptune.domain.candidate import Candidate, DataParallelKind, Recompute
+from cptune.domain.layout import ParallelLayout
+from cptune.domain.study import TraceKind
+from cptune.domain.timeline import SpanKind, Stamp
+
+MICRO_BATCHES = 4
+
+
+def traced(*, axes, drop=False, kind="step"):
+    """On every rank: the trace, the plan's bytes of a layer and sample, peaks before and after."""
+    names = ("tp", "cp", "pp", "vpp", "dp", "ulysses")
+    layout = ParallelLayout(**{name: axes[name] for name in names if name in axes})
+    candidate = Candidate(
+        layout=layout,
+        recompute=Recompute(axes.get("recompute", "none")),
+        data_parallel=DataParallelKind(axes.get("data_parallel", "ddp")),
+    )
+    mesh = build_mesh(layout)
+    cp = MeasuredContextParallel(
+        mesh.cp,
+        seq_len=23,
+        strategy=axes.get("strategy", "ring"),
+        ulysses=layout.ulysses,
+        kernel="math",
+        heads=SHAPE.heads // layout.tp,
+        kv_heads=SHAPE.kv_heads // layout.tp,
+        head_dim=SHAPE.head_dim,
+        dtype=torch.float64,
+    )
+    memory = TensorBudget(1 << 30)
+    samples = samples_of(dp_rank=mesh.at.dp, dp_size=layout.dp, ignored={})
+    with memory:
+        step = TrainStep(
+            candidate,
+            shape=SHAPE,
+            mesh=mesh,
+            cp=cp,
+            memory=memory,
+            seed=3,
+            dtype=torch.float64,
+            micro_batches=MICRO_BATCHES // layout.dp,
+        )
+        step.run(samples)
+    peaks = dict(memory.peak_bytes)
+    if drop:
+        Recorder.watch = lambda recorder, work, transfer: work
+    trace = trace_trial(TraceKind(kind), step, samples, mesh=mesh, cp=cp, memory=memory)
+    assert memory.peak_bytes == peaks
+    assert step.clock.recorder is step.runner.recorder is cp.recorder is memory.collectives is None
+    return trace, cp.plan.bytes(mesh.at.cp)
+
+
+CASES = [
+    ({"cp": 2}, {"cp", "dp", "world"}),
+    ({"cp": 3}, {"cp", "dp", "world"}),
+    ({"tp": 2, "cp": 2}, {"tp", "cp", "dp", "world"}),
+    ({"tp": 2, "dp": 2, "data_parallel": "fsdp"}, {"tp", "dp", "world"}),
+    ({"pp": 2, "vpp": 2, "cp": 2}, {"cp", "dp", "pp", "world"}),
+    ({"pp": 2, "tp": 2, "recompute": "full"}, {"tp", "pp", "world"}),
+    ({"cp": 2, "dp": 2, "data_parallel": "zero1"}, {"cp", "dp", "world"}),
+    ({"cp": 4, "strategy": "hybrid", "ulysses": 2}, {"cp", "dp", "world"}),
+]
+
+
+def _name(case):
+    return "-".join(f"{name}{value}" for name, value in case.items())
+
+
+@pytest.mark.parametrize(("axes", "seen"), CASES, ids=[_name(axes) for axes, _ in CASES])
+def test_every_axis_that_moves_is_seen_and_no_other(ranks, axes, seen):
+    world = 1
+    for name in ("tp", "cp", "pp", "dp"):
+        world *= axes.get(name, 1)
+    for trace, _ in ranks.run(traced, world=world, axes=axes):
+        moved = {row.axis for row in trace.exposed if row.whole and row.bytes}
+        assert moved == seen
+        blocked_s = sum(row.blocked_s for row in trace.exposed if row.whole)
+        for row in trace.exposed:
+            assert 0 <= row.exposed_s <= row.communication_s <= trace.step_s
+            assert row.exposed_s <= blocked_s + 1e-9  # what is exposed, the rank stood still in
+        assert all(0 <= span.start_s <= span.stop_s for span in trace.spans)
+        assert (trace.clock_offset_s, trace.clock_error_s) == (0.0, 0.0)
+
+
+def test_messages_of_the_attention_carry_the_plans_bytes_in_every_layer(ranks):
+    for trace, planned in ranks.run(traced, world=3, axes={"cp": 3}):
+        want = MICRO_BATCHES * (
+            planned.forward_sent
+            + planned.forward_received
+            + planned.backward_sent
+            + planned.backward_received
+        )
+        layers = {row.layer: row.bytes for row in trace.exposed if row.axis == "cp"}
+        assert layers == dict.fromkeys(range(SHAPE.layers), want) | {None: SHAPE.layers * want}
+        ends = {span.stamp for span in trace.spans if span.axis == "cp"}
+        assert ends == {Stamp.COMPLETED}
+
+
+def test_layers_are_known_in_forward_and_backward(ranks):
+    for trace, _ in ranks.run(traced, world=2, axes={"tp": 2}):
+        computed = {
+            (span.name, span.layer) for span in trace.spans if span.kind is SpanKind.COMPUTE
+        }
+        for layer in range(SHAPE.layers):
+            assert {("forward", layer), ("backward", layer)} <= computed
+        tp = {row.layer: row.bytes for row in trace.exposed if row.axis == "tp" and not row.whole}
+        inside = [tp[layer] for layer in range(SHAPE.layers)]
+        assert len(set(inside)) == 1  # the same collectives in each
+        assert inside[0] > 0
+
+
+def test_a_recorder_that_drops_the_end_of_a_message_is_refused(ranks):
+    with pytest.raises(RankError, match="transfers were never seen to end; the first is keys"):
+        ranks.run(traced, world=2, axes={"cp": 2}, drop=True)
+
+
+def clocks(*, distinct):
+    return compare_clocks(clock_id=f"clock of {dist.get_rank()}" if distinct else None)
+
+
+def test_ranks_of_one_kernel_read_one_clock(ranks):
+    assert [(one.offset_s, one.error_s) for one in ranks.run(clocks, world=3, distinct=False)] == [
+        (0.0, 0.0)
+    ] * 3
+
+
+def test_the_clock_of_another_host_is_known_within_half_a_round_trip(ranks):
+    first, *others = ranks.run(clocks, world=3, distinct=True)
+
+    assert (first.offset_s, first.error_s) == (0.0, 0.0)
+    for one in others:  # it is the same clock in truth
+        assert 0 < abs(one.offset_s) <= one.error_s < 1.0
