@@ -10,15 +10,19 @@ from cptune.domain.workload import ModelShape, Workload
 from cptune.predict.facts import Constants, GpuFacts, read_constants
 from cptune.predict.shares import StageShare, stage_shares
 
+#: Group sizes, ascending, and the seconds that each rank of such a group adds.
+Hops = tuple[tuple[int, float], ...]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """The hardware as far as a prediction needs it.
 
     `island_size` GPUs reach each other over NVLink; `island_bytes_per_s` and
-    `network_bytes_per_s` are one way and per GPU. `ring_hop_s` is what each rank of a ring
-    adds to a collective that leaves its island, where somebody measured it: slow fabrics have 30
-    to 50 us, good ones next to nothing.
+    `network_bytes_per_s` are one way and per GPU. `gather_hops` and `reduce_hops` are what the
+    fabric's own collectives measured: how many seconds each rank adds to an all-gather (a ring) or
+    to an all-reduce (which may go by trees) of so many ranks that leaves its island, as (ranks,
+    seconds); slow fabrics have 30 to 70 us, good ones next to nothing.
     """
 
     gpu: GpuFacts
@@ -29,7 +33,8 @@ class Machine:
     network_bytes_per_s: float
     capacity_bytes: int = 0  # 0: not known
     memory_margin: float = 0.08
-    ring_hop_s: float = 0.0
+    gather_hops: Hops = ()
+    reduce_hops: Hops = ()
 
 
 class Stack(StrEnum):

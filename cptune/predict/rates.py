@@ -139,10 +139,12 @@ def layer_elementwise(case: Case, candidate: Candidate) -> Passes:
 def head_seconds(case: Case, candidate: Candidate) -> tuple[float, float]:
     """Products and elementwise seconds of the language-model head, forward and backward.
 
-    The loss reads and writes about 22 bytes for each logit: bf16 logits, the fp32 copy, its
-    softmax and the gradient.
+    A fused loss reads and writes about 22 bytes for each logit: bf16 logits, the fp32 copy, its
+    softmax and the gradient. That of torch 40: the copy 6, log-softmax 12, the gradient of the
+    picked logit 4, that of log-softmax 12, the cast back 6.
     """
     model, tp = case.model, candidate.layout.tp
     rows = local_tokens(candidate, case.workload)
     products = 3 * product_s(case, rows, model.vocab / tp, model.hidden)
-    return products, 22.0 * rows * model.vocab / tp / streaming_bytes_per_s(case)
+    passed = 40.0 if case.stack_of(candidate) is Stack.EAGER else 22.0
+    return products, passed * rows * model.vocab / tp / streaming_bytes_per_s(case)
