@@ -10,8 +10,9 @@ from statistics import median
 from bench.peer import has_peer, peer_ratios
 from bench.plan_speed import measure_speed
 from bench.published import MEASUREMENTS, Published, read_steps, read_table
-from bench.record import Claim, Report, Table, at_most
+from bench.record import Claim, Report, Table, at_most, exactly
 from bench.repeats import by_size
+from bench.through_spec import count_unlike, count_unlike_without_stack
 from cptune.domain.workload import Precision
 from cptune.predict.facts import read_constants, read_curve
 from cptune.predict.prediction import Predictor
@@ -39,6 +40,11 @@ def run() -> Report:
         tables += more_tables
         claims += more_claims
     tables += _eight_bit()
+    claims.append(exactly("rows that a sweep.toml predicts otherwise", count_unlike(rows), 0))
+    notes.append(
+        f"{count_unlike_without_stack(rows)} of {len(rows)} rows would be predicted otherwise by "
+        "a sweep.toml without [stack]"
+    )
     if has_peer():
         tables.append(_peer([one for one in rows if one.candidate.layout.pp == 1]))
     else:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from cptune.domain.candidate import Candidate, DataParallelKind, Recompute
 from cptune.domain.layout import ParallelLayout
+from cptune.domain.stack import PipelineSplit, Stack
 from cptune.domain.workload import Mlp, ModelShape, Norm, Precision, Workload
-from cptune.predict.case import Case, Hops, Machine, Stack
+from cptune.predict.case import Case, Hops, Machine
 from cptune.predict.facts import read_gpu
 from cptune.predict.prediction import Predictor
 
@@ -33,6 +34,7 @@ class Source:
     stack: Stack
     kernel: str
     data_parallel: DataParallelKind
+    pipeline: PipelineSplit = PipelineSplit.EVEN
 
 
 SOURCES = {
@@ -43,7 +45,10 @@ SOURCES = {
         stack=Stack.EAGER, kernel="triton", data_parallel=DataParallelKind.FSDP
     ),  # llm-foundry of 2023, attn_impl triton
     "hf-playbook": Source(
-        stack=Stack.EAGER, kernel="fa2", data_parallel=DataParallelKind.ZERO1
+        stack=Stack.EAGER,
+        kernel="fa2",
+        data_parallel=DataParallelKind.ZERO1,
+        pipeline=PipelineSplit.BALANCED,
     ),  # nanotron
     "titan": Source(stack=Stack.EAGER, kernel="sdpa", data_parallel=DataParallelKind.FSDP),
 }
@@ -168,6 +173,7 @@ def _published(row: Mapping[str, str], precision: Precision, fabric: Fabric) -> 
             capacity_bytes=gpu.memory_bytes,
         ),
         stack=source.stack,
+        pipeline=source.pipeline,
     )
     peak = float(row["peak_mem_gb"]) * (1 << 30) if row["peak_mem_gb"] else None
     return Published(

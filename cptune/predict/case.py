@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from cptune.domain.candidate import Candidate, DataParallelKind
+from cptune.domain.stack import PipelineSplit, Stack
 from cptune.domain.workload import ModelShape, Workload
 from cptune.predict.facts import Constants, GpuFacts, read_constants
 from cptune.predict.shares import StageShare, stage_shares
@@ -37,25 +37,20 @@ class Machine:
     reduce_hops: Hops = ()
 
 
-class Stack(StrEnum):
-    """Who launches the kernels: it decides how many elementwise passes a layer takes."""
-
-    FUSED = "fused"  # Megatron Core, Transformer Engine, XLA
-    EAGER = "eager"  # torch modules one by one
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """Everything but the candidate.
 
     Without a `stack` the distributed optimizer (zero1) is taken for Megatron's and the rest for
-    torch's own.
+    torch's own. `kernel` speaks for candidates that name none.
     """
 
     model: ModelShape
     workload: Workload
     machine: Machine
     stack: Stack | None = None
+    kernel: str = "auto"
+    pipeline: PipelineSplit = PipelineSplit.EVEN
     constants: Constants = field(default_factory=read_constants)
 
     def stack_of(self, candidate: Candidate) -> Stack:
@@ -65,7 +60,11 @@ class Case:
         zero1 = candidate.data_parallel is DataParallelKind.ZERO1
         return Stack.FUSED if zero1 else Stack.EAGER
 
+    def kernel_of(self, candidate: Candidate) -> str:
+        """The kernel that the candidate names, else that of the stack."""
+        return self.kernel if candidate.kernel == "auto" else candidate.kernel
+
     def shares(self, candidate: Candidate) -> tuple[StageShare, ...]:
-        """Layers of each stage; a stack that is known to be torch's own balances them by cost."""
-        balanced = self.stack is Stack.EAGER
+        """Layers of each stage."""
+        balanced = self.pipeline is PipelineSplit.BALANCED
         return stage_shares(self.model, candidate.layout, balanced=balanced)

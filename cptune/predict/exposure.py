@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from cptune.domain.candidate import Candidate, DataParallelKind
 from cptune.domain.layout import Axis
-from cptune.predict.case import Case, Stack
+from cptune.domain.stack import Stack
+from cptune.predict.case import Case
 from cptune.predict.links import (
     Span,
     axis_span,

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from math import log2
 
 from cptune.domain.candidate import Candidate, ShardingKind
+from cptune.domain.stack import Stack
 from cptune.domain.workload import AttentionMask, Mlp
-from cptune.predict.case import Case, Stack
+from cptune.predict.case import Case
 from cptune.predict.facts import read_curve
 from cptune.predict.flops import ATTENTION_BACKWARD, attention_flop, is_causal
 from cptune.predict.lengths import pairs_per_sequence, straggler_factor
@@ -77,7 +78,8 @@ def layer_attention(case: Case, candidate: Candidate) -> Passes:
     Each merge rewrites an fp32 output: 10 bytes an element.
     """
     model, lay, workload = case.model, candidate.layout, case.workload
-    curve = read_curve(case.machine.gpu.generation, candidate.kernel, model.head_dim)
+    kernel = case.kernel_of(candidate)
+    curve = read_curve(case.machine.gpu.generation, kernel, model.head_dim)
     causal = is_causal(workload)
     length = workload.seq_len / lay.ring
     pairs = candidate.micro_batch * pairs_per_sequence(workload) / lay.cp / lay.tp

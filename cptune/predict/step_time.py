@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from cptune.domain.candidate import Candidate, DataParallelKind, Recompute
 from cptune.domain.layout import Axis
-from cptune.predict.case import Case, Stack
+from cptune.domain.stack import Stack
+from cptune.predict.case import Case
 from cptune.predict.exposure import (
     context_exposed,
     data_exposed,

@@ -7,8 +7,8 @@ from predict_cases import candidate, case, machine, with_constants
 
 from cptune.domain.candidate import DataParallelKind, Recompute, ShardingKind, Strategy
 from cptune.domain.layout import Axis
+from cptune.domain.stack import Stack
 from cptune.domain.workload import AttentionMask
-from cptune.predict.case import Stack
 from cptune.predict.links import axis_span
 from cptune.predict.rates import head_seconds, imbalance, layer_attention, product_s
 from cptune.predict.step_time import (
