@@ -18,23 +18,26 @@ BENCHMARKS = {
 
 
 def main(names: Sequence[str]) -> int:
-    """Run the named benchmarks, all without names; 1 when a claim is broken, 2 on a wrong name."""
+    """Run the named benchmarks, all without names; 1 when a claim is broken, 2 on a wrong name.
+
+    A known miss is repeated at the end as such and breaks nothing.
+    """
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         print(
             f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}", file=sys.stderr
         )
         return 2
-    broken = []
+    failed = []
     for name in names or BENCHMARKS:
         start = time.monotonic()
         report = BENCHMARKS[name]()
         page = write_page(name, report)
         print(f"== {name}, {time.monotonic() - start:.0f} s, kept in {page}\n\n{report}\n")
-        broken += [claim for claim in report.claims if not claim.holds]
-    for claim in broken:
+        failed += [claim for claim in report.claims if not claim.holds]
+    for claim in failed:
         print(claim, file=sys.stderr)
-    return 1 if broken else 0
+    return 1 if any(claim.breaks for claim in failed) else 0
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from cptune.domain.candidate import Candidate, DataParallelKind, Recompute
 from cptune.domain.layout import ParallelLayout
+from cptune.domain.stack import PipelineSplit, Stack
 from cptune.domain.workload import Mlp, ModelShape, Norm, Precision, Workload
-from cptune.predict.case import Case, Machine, Stack
+from cptune.predict.case import Case, Hops, Machine
 from cptune.predict.facts import read_gpu
 from cptune.predict.prediction import Predictor
 
@@ -33,6 +34,7 @@ class Source:
     stack: Stack
     kernel: str
     data_parallel: DataParallelKind
+    pipeline: PipelineSplit = PipelineSplit.EVEN
 
 
 SOURCES = {
@@ -43,11 +45,15 @@ SOURCES = {
         stack=Stack.EAGER, kernel="triton", data_parallel=DataParallelKind.FSDP
     ),  # llm-foundry of 2023, attn_impl triton
     "hf-playbook": Source(
-        stack=Stack.EAGER, kernel="fa2", data_parallel=DataParallelKind.ZERO1
+        stack=Stack.EAGER,
+        kernel="fa2",
+        data_parallel=DataParallelKind.ZERO1,
+        pipeline=PipelineSplit.BALANCED,
     ),  # nanotron
     "titan": Source(stack=Stack.EAGER, kernel="sdpa", data_parallel=DataParallelKind.FSDP),
 }
 
+_HOP_RANKS = 32  # fewer are bound by volume
 #: Vocabularies are tied in GPT-3 and MPT (their model cards) and in the 1B model of the sweep.
 _TIED = ("gpt3", "mpt", "hf-llama-1b")
 
@@ -79,7 +85,8 @@ class Fabric:
     """A cluster's network as its own collectives measured it."""
 
     bytes_per_s: float
-    ring_hop_s: float
+    gather_hops: Hops
+    reduce_hops: Hops
 
 
 def read_table(name: str) -> list[dict[str, str]]:
@@ -102,19 +109,33 @@ def read_steps(precision: Precision) -> list[Published]:
 def sweep_fabric() -> Fabric:
     """The fabric of the hf-playbook's cluster, from its collectives of 256 MB.
 
-    Their time is about proportional to the ranks, so each rank of a ring costs a hop; idle probes
-    are the best case, so the slowest one is taken. What two nodes reach bounds the volume.
+    Their time is about proportional to the ranks, so each rank costs a hop, less in larger groups.
+    What two nodes reach bounds the volume.
     """
-    rows = [
-        row
+    speed = _measured("all_gather")
+    return Fabric(
+        bytes_per_s=speed[16][0] / 8,
+        gather_hops=_hops(speed, passes=1),
+        reduce_hops=_hops(_measured("all_reduce"), passes=2),
+    )
+
+
+def _measured(collective: str) -> dict[int, tuple[float, float]]:
+    """Bus bandwidth and message bytes by number of ranks."""
+    return {
+        int(row["n_gpus"]): (float(row["measured_busbw_gb_s"]) * 1e9, float(row["message_bytes"]))
         for row in read_table("links.csv")
-        if row["system"].startswith("HF") and row["collective"] == "all_gather"
-    ]
-    speed = {int(row["n_nodes"]): float(row["measured_busbw_gb_s"]) * 1e9 for row in rows}
-    ranks = {int(row["n_nodes"]): int(row["n_gpus"]) for row in rows}
-    size = float(rows[0]["message_bytes"])
-    hops = [size / speed[nodes] / (ranks[nodes] - 1) for nodes in speed if nodes >= 4]
-    return Fabric(bytes_per_s=speed[2] / 8, ring_hop_s=max(hops))
+        if row["system"].startswith("HF") and row["collective"] == collective
+    }
+
+
+def _hops(measured: dict[int, tuple[float, float]], *, passes: int) -> Hops:
+    """Seconds that each rank adds, on four nodes and more; an all-reduce passes the ring twice."""
+    return tuple(
+        (ranks, passes * size / speed / (ranks - 1))
+        for ranks, (speed, size) in sorted(measured.items())
+        if ranks >= _HOP_RANKS
+    )
 
 
 def source_of(note: str) -> str:
@@ -147,10 +168,12 @@ def _published(row: Mapping[str, str], precision: Precision, fabric: Fabric) -> 
             island_size=8,
             island_bytes_per_s=gpu.nvlink_bytes_per_s,
             network_bytes_per_s=fabric.bytes_per_s if slow else 50e9,
-            ring_hop_s=fabric.ring_hop_s if slow else 0.0,
+            gather_hops=fabric.gather_hops if slow else (),
+            reduce_hops=fabric.reduce_hops if slow else (),
             capacity_bytes=gpu.memory_bytes,
         ),
         stack=source.stack,
+        pipeline=source.pipeline,
     )
     peak = float(row["peak_mem_gb"]) * (1 << 30) if row["peak_mem_gb"] else None
     return Published(

@@ -12,9 +12,10 @@ import json
 import re
 import tomllib
 from dataclasses import asdict, fields, is_dataclass
+from enum import StrEnum
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeGuard, get_args, get_type_hints
 
 import tomli_w
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
@@ -167,19 +168,46 @@ def _message(error: dict[str, Any]) -> str:
         return f"unknown key{_did_you_mean(error['loc'])}"
     if kind in ("missing", "missing_argument"):
         return _MISSING
+    if kind == "enum":
+        return f"{text[0].lower()}{text[1:]}, not {seen!r}{_nearest_word(error['loc'], seen)}"
     return f"{text[0].lower()}{text[1:]}, not {seen!r}"
 
 
 def _did_you_mean(loc: tuple[int | str, ...]) -> str:
-    noun: type = SweepSpec
-    for name in loc[:-1]:
-        hint = get_type_hints(noun).get(str(name))
-        if not isinstance(hint, type) or not is_dataclass(hint):
-            return ""
-        noun = hint
+    noun = _noun_at(loc)
+    if noun is None:
+        return ""
     known = [field.name for field in fields(noun)]
     near = difflib.get_close_matches(str(loc[-1]), known, n=1)
     return f", did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
+
+
+def _nearest_word(loc: tuple[int | str, ...], seen: object) -> str:
+    """The legal word that is spelt nearest; a list's are those of its items."""
+    noun = _noun_at(loc)
+    hint = None if noun is None else get_type_hints(noun).get(_last_name(loc))
+    words = next((one for one in (hint, *get_args(hint)) if _is_words(one)), None)
+    near = difflib.get_close_matches(str(seen), list(words or ()), n=1)
+    return f", did you mean '{near[0]}'?" if near else ""
+
+
+def _is_words(hint: object) -> TypeGuard[type[StrEnum]]:
+    return isinstance(hint, type) and issubclass(hint, StrEnum)
+
+
+def _last_name(loc: tuple[int | str, ...]) -> str:
+    return next(part for part in reversed(loc) if isinstance(part, str))
+
+
+def _noun_at(loc: tuple[int | str, ...]) -> type | None:
+    """The noun that holds the key of an error; None where there is none."""
+    noun: type = SweepSpec
+    for name in loc[: loc.index(_last_name(loc))]:
+        hint = get_type_hints(noun).get(str(name))
+        if not isinstance(hint, type) or not is_dataclass(hint):
+            return None
+        noun = hint
+    return noun
 
 
 def _located(source: str, lines: dict[str, int], loc: tuple[int | str, ...], message: str) -> str:

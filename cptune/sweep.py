@@ -28,7 +28,7 @@ from cptune.report.observers import Logged
 from cptune.seams import Observer
 from cptune.search.choose import Choice, Limits
 from cptune.search.loop import Seams, SearchLoop
-from cptune.search.prepare import SQLITE, Prepared, prepare, refuse_gpus
+from cptune.search.prepare import SQLITE, Prepared, prepare, refuse_gpus, trial_stack
 from cptune.search.sampler import OptunaSampler
 from cptune.search.space import SearchSpace
 from cptune.store.files import write_durably
@@ -184,7 +184,8 @@ def _keep_spec(spec: SweepSpec, run: RunDirectory) -> None:
     if not run.spec_path.exists():
         write_durably(run.spec_path, specs.write_toml(spec).encode())
         return
-    changes = specs.spec_changes(specs.load(run.spec_path), spec)
+    kept = specs.load(run.spec_path)
+    changes = specs.spec_changes(replace(kept, stack=trial_stack(kept.stack)), spec)
     if changes:
         raise SpecError(
             f"run {spec.name!r} was started with another spec: " + "; ".join(changes),

@@ -56,3 +56,20 @@ def require_share(noun: object, *names: str) -> None:
     bad = [f"{name} is {getattr(noun, name)}" for name in names if not 0 <= getattr(noun, name) < 1]
     if bad:
         raise ValueError(f"{', '.join(bad)}; wanted a share from 0 up to, not including, 1")
+
+
+def require_hops(noun: object, *names: str) -> None:
+    """Refuse pairs of ranks and seconds that are not ascending in ranks, from two, or below zero.
+
+    Raises:
+        ValueError: naming the field and the pair at fault.
+    """
+    for name in names:
+        least = 2
+        for ranks, seconds in getattr(noun, name):
+            if not (least <= ranks <= MOST_RANKS and 0 <= seconds < 1):
+                raise ValueError(
+                    f"{name} has [{ranks}, {seconds}]; wanted [ranks, seconds], ranks ascending "
+                    f"from {least}, seconds from 0 to below 1"
+                )
+            least = ranks + 1

@@ -12,7 +12,14 @@ from cptune.domain.candidate import (
     ShardingKind,
     Strategy,
 )
-from cptune.domain.checks import MOST_RANKS, require_positive, require_range, require_share
+from cptune.domain.checks import (
+    MOST_RANKS,
+    require_hops,
+    require_positive,
+    require_range,
+    require_share,
+)
+from cptune.domain.stack import StackSpec
 from cptune.domain.workload import ModelShape, Workload
 
 _LONGEST_S = 1e7  # 115 days; Ray and gloo overflow far beyond
@@ -46,7 +53,8 @@ class ClusterSpec:
 
     `device_memory_bytes` 0 is the device's own; on CPU it is a budget per rank. `gpu`,
     `gpus_per_node`, `network_bytes_per_s` and `topology` describe hardware that is not here; where
-    trials run, the inventory decides.
+    trials run, the inventory decides. `gather_hops` and `reduce_hops` are what all-gathers and
+    all-reduces measured on a slow fabric: [ranks, seconds that each rank adds], ascending.
     """
 
     world_size: int | None = None
@@ -54,6 +62,8 @@ class ClusterSpec:
     gpus_per_node: int | None = None
     network_bytes_per_s: float | None = None
     topology: str | None = None
+    gather_hops: tuple[tuple[int, float], ...] = ()
+    reduce_hops: tuple[tuple[int, float], ...] = ()
     memory_margin: float = 0.08
     device_memory_bytes: int = 0
 
@@ -62,6 +72,7 @@ class ClusterSpec:
         require_range(self, 1, MOST_RANKS, "world_size")
         sizes = ("gpus_per_node", "network_bytes_per_s")
         require_positive(self, *(name for name in sizes if getattr(self, name) is not None))
+        require_hops(self, "gather_hops", "reduce_hops")
         if self.device_memory_bytes < 0:
             raise ValueError(
                 f"device_memory_bytes is {self.device_memory_bytes}; "
@@ -159,6 +170,7 @@ class SweepSpec:
     model: ModelShape
     workload: Workload
     cluster: ClusterSpec = field(default_factory=ClusterSpec)
+    stack: StackSpec = field(default_factory=StackSpec)
     axes: Axes = field(default_factory=Axes)
     baseline: Baseline = field(default_factory=Baseline)
     objective: Objective = field(default_factory=Objective)

@@ -8,7 +8,7 @@ from pathlib import Path
 from cptune.domain.study import ClusterSpec, SweepSpec
 from cptune.errors import SpecError
 from cptune.predict.case import Case, Machine
-from cptune.predict.facts import GpuFacts, gpu_of_driver, read_gpu
+from cptune.predict.facts import GpuFacts, gpu_of_driver, read_curve, read_gpu
 from topology.errors import TopologyError
 from topology.nouns import LinkKind, Node, Topology
 
@@ -22,9 +22,22 @@ def build_case(spec: SweepSpec) -> Case:
     """Everything that a prediction needs of a spec.
 
     Raises:
-        SpecError: when the GPU is not known or the number of ranks is not given.
+        SpecError: when the GPU is not known, the number of ranks is not given, or the attention
+            kernel has no rates on it.
     """
-    return Case(model=spec.model, workload=spec.workload, machine=build_machine(spec.cluster))
+    machine = build_machine(spec.cluster)
+    try:
+        read_curve(machine.gpu.generation, spec.stack.kernel, spec.model.head_dim)
+    except SpecError as exc:
+        raise SpecError(f"stack.kernel | {exc}", hint=exc.hint) from exc
+    return Case(
+        model=spec.model,
+        workload=spec.workload,
+        machine=machine,
+        stack=spec.stack.kind,
+        kernel=spec.stack.kernel,
+        pipeline=spec.stack.pipeline,
+    )
 
 
 def build_machine(cluster: ClusterSpec) -> Machine:
@@ -53,6 +66,8 @@ def build_machine(cluster: ClusterSpec) -> Machine:
         network_bytes_per_s=network,
         capacity_bytes=cluster.device_memory_bytes or gpu.memory_bytes,
         memory_margin=cluster.memory_margin,
+        gather_hops=cluster.gather_hops,
+        reduce_hops=cluster.reduce_hops,
     )
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from cptune.domain.candidate import Candidate, DataParallelKind
+from cptune.domain.stack import PipelineSplit, Stack
 from cptune.domain.workload import ModelShape, Workload
 from cptune.predict.facts import Constants, GpuFacts, read_constants
 from cptune.predict.shares import StageShare, stage_shares
+
+#: Group sizes, ascending, and the seconds that each rank of such a group adds.
+Hops = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,9 +19,10 @@ class Machine:
     """The hardware as far as a prediction needs it.
 
     `island_size` GPUs reach each other over NVLink; `island_bytes_per_s` and
-    `network_bytes_per_s` are one way and per GPU. `ring_hop_s` is what each rank of a ring
-    adds to a collective that leaves its island, where somebody measured it: slow fabrics have 30
-    to 50 us, good ones next to nothing.
+    `network_bytes_per_s` are one way and per GPU. `gather_hops` and `reduce_hops` are what the
+    fabric's own collectives measured: how many seconds each rank adds to an all-gather (a ring) or
+    to an all-reduce (which may go by trees) of so many ranks that leaves its island, as (ranks,
+    seconds); slow fabrics have 30 to 70 us, good ones next to nothing.
     """
 
     gpu: GpuFacts
@@ -29,14 +33,8 @@ class Machine:
     network_bytes_per_s: float
     capacity_bytes: int = 0  # 0: not known
     memory_margin: float = 0.08
-    ring_hop_s: float = 0.0
-
-
-class Stack(StrEnum):
-    """Who launches the kernels: it decides how many elementwise passes a layer takes."""
-
-    FUSED = "fused"  # Megatron Core, Transformer Engine, XLA
-    EAGER = "eager"  # torch modules one by one
+    gather_hops: Hops = ()
+    reduce_hops: Hops = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +42,15 @@ class Case:
     """Everything but the candidate.
 
     Without a `stack` the distributed optimizer (zero1) is taken for Megatron's and the rest for
-    torch's own.
+    torch's own. `kernel` speaks for candidates that name none.
     """
 
     model: ModelShape
     workload: Workload
     machine: Machine
     stack: Stack | None = None
+    kernel: str = "auto"
+    pipeline: PipelineSplit = PipelineSplit.EVEN
     constants: Constants = field(default_factory=read_constants)
 
     def stack_of(self, candidate: Candidate) -> Stack:
@@ -60,7 +60,11 @@ class Case:
         zero1 = candidate.data_parallel is DataParallelKind.ZERO1
         return Stack.FUSED if zero1 else Stack.EAGER
 
+    def kernel_of(self, candidate: Candidate) -> str:
+        """The kernel that the candidate names, else that of the stack."""
+        return self.kernel if candidate.kernel == "auto" else candidate.kernel
+
     def shares(self, candidate: Candidate) -> tuple[StageShare, ...]:
-        """Layers of each stage; a stack that is known to be torch's own balances them by cost."""
-        balanced = self.stack is Stack.EAGER
+        """Layers of each stage."""
+        balanced = self.pipeline is PipelineSplit.BALANCED
         return stage_shares(self.model, candidate.layout, balanced=balanced)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cptune.domain.candidate import Candidate, DataParallelKind
 from cptune.domain.layout import Axis
+from cptune.domain.stack import Stack
 from cptune.predict.case import Case
 from cptune.predict.links import (
     Span,
@@ -83,7 +84,8 @@ def data_exposed(
 ) -> float:
     """Data-parallel seconds of a step that neither backward nor forward hides.
 
-    ddp and zero1 reduce during the last backward and zero1 gathers during the first forward;
+    ddp and zero1 reduce during the last backward. zero1 gathers its weights during the first
+    forward (Megatron Core), or before the optimizer step returns (nanotron and torch's own).
     fsdp gathers each layer twice and scatters its gradient in every micro-batch. A bucket is
     about a layer.
     """
@@ -99,7 +101,9 @@ def data_exposed(
     gather = 0.0
     if gathers_weights(kind):
         gather = gather_seconds(case, span, weight_bytes(case, parameters), pieces=layers)
-    return times * _behind(case, reduce, passes.backward) + _behind(case, gather, passes.forward)
+    if case.stack_of(candidate) is Stack.FUSED:
+        gather = _behind(case, gather, passes.forward)
+    return times * _behind(case, reduce, passes.backward) + gather
 
 
 def _layer_by_layer(

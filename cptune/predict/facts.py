@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -119,6 +120,12 @@ def read_curve(generation: str, kernel: str, head_dim: int) -> KernelCurve:
     return _curve(generation, kernel, head_dim)
 
 
+def kernel_names(generation: str) -> list[str]:
+    """The attention kernels with measured rates on that generation."""
+    keys = (key.split(".") for key in _table("kernels.toml"))
+    return sorted({words[1] for words in keys if words[0] == generation})
+
+
 @cache
 def _curve(generation: str, kernel: str, head_dim: int) -> KernelCurve:
     table = _table("kernels.toml")
@@ -129,9 +136,11 @@ def _curve(generation: str, kernel: str, head_dim: int) -> KernelCurve:
         if key.startswith(f"{generation}.{name}.")
     }
     if not known:
-        names = sorted({k.split(".")[1] for k in table if k.startswith(f"{generation}.")})
+        names = kernel_names(generation)
+        near = get_close_matches(name, names, n=1, cutoff=0.0)
         raise SpecError(
-            f"kernel {name!r} has no measured rate on {generation}; known: {', '.join(names)}",
+            f"kernel {name!r} has no measured rate on {generation}; known: {', '.join(names)}; "
+            f"nearest legal: {near[0]}",
             hint="add its rates and source to cptune/predict/kernels.toml",
         )
     return KernelCurve(**known[min(known, key=lambda dim: (abs(dim - head_dim), dim))])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log2
+from itertools import pairwise
+from math import log, log2
 
 from cptune.domain.layout import Axis, ParallelLayout
-from cptune.predict.case import Case
+from cptune.predict.case import Case, Hops
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,23 +63,35 @@ def gather_seconds(case: Case, span: Span, whole_bytes: float, *, pieces: float 
     """An all-gather or a reduce-scatter of a buffer of that size, cut into pieces."""
     if span.size == 1:
         return 0.0
-    return pieces * latency_seconds(case, span) + _volume_seconds(span, whole_bytes)
+    start = latency_seconds(case, span, case.machine.gather_hops)
+    return pieces * start + _volume_seconds(span, whole_bytes)
 
 
 def reduce_seconds(case: Case, span: Span, whole_bytes: float, *, pieces: float = 1) -> float:
     """An all-reduce: the volume of a scatter and a gather, started once a piece."""
     if span.size == 1:
         return 0.0
-    return pieces * latency_seconds(case, span) + 2 * _volume_seconds(span, whole_bytes)
+    start = latency_seconds(case, span, case.machine.reduce_hops)
+    return pieces * start + 2 * _volume_seconds(span, whole_bytes)
 
 
-def latency_seconds(case: Case, span: Span) -> float:
+def latency_seconds(case: Case, span: Span, measured: Hops) -> float:
     """What a collective takes before volume counts."""
     fixed = case.constants
     if not span.crosses:
         return fixed.collective_latency_s
     hops = log2(span.islands) * fixed.hop_latency_s
-    return fixed.collective_latency_s + hops + (span.size - 1) * case.machine.ring_hop_s
+    return fixed.collective_latency_s + hops + (span.size - 1) * hop_seconds(measured, span.size)
+
+
+def hop_seconds(measured: Hops, ranks: int) -> float:
+    """What each rank adds: between two measured sizes by their logarithm, beyond them the last."""
+    if not measured:
+        return 0.0
+    for (small, near), (large, far) in pairwise(measured):
+        if small <= ranks <= large:
+            return near + (far - near) * log(ranks / small) / log(large / small)
+    return measured[0][1] if ranks < measured[0][0] else measured[-1][1]
 
 
 def _volume_seconds(span: Span, whole_bytes: float) -> float:

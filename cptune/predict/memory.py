@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from cptune.domain.candidate import Candidate, DataParallelKind
 from cptune.domain.layout import ParallelLayout
+from cptune.domain.stack import Stack
 from cptune.domain.workload import Precision
 from cptune.predict.activations import (
     EAGER,
@@ -20,7 +21,7 @@ from cptune.predict.activations import (
     exchange_bytes,
     logits_bytes,
 )
-from cptune.predict.case import Case, Stack
+from cptune.predict.case import Case
 from cptune.predict.shares import (
     StageShare,
     expert_parameters,

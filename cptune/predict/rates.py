@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from math import log2
 
 from cptune.domain.candidate import Candidate, ShardingKind
+from cptune.domain.stack import Stack
 from cptune.domain.workload import AttentionMask, Mlp
-from cptune.predict.case import Case, Stack
+from cptune.predict.case import Case
 from cptune.predict.facts import read_curve
 from cptune.predict.flops import ATTENTION_BACKWARD, attention_flop, is_causal
 from cptune.predict.lengths import pairs_per_sequence, straggler_factor
@@ -77,7 +78,8 @@ def layer_attention(case: Case, candidate: Candidate) -> Passes:
     Each merge rewrites an fp32 output: 10 bytes an element.
     """
     model, lay, workload = case.model, candidate.layout, case.workload
-    curve = read_curve(case.machine.gpu.generation, candidate.kernel, model.head_dim)
+    kernel = case.kernel_of(candidate)
+    curve = read_curve(case.machine.gpu.generation, kernel, model.head_dim)
     causal = is_causal(workload)
     length = workload.seq_len / lay.ring
     pairs = candidate.micro_batch * pairs_per_sequence(workload) / lay.cp / lay.tp
@@ -139,10 +141,12 @@ def layer_elementwise(case: Case, candidate: Candidate) -> Passes:
 def head_seconds(case: Case, candidate: Candidate) -> tuple[float, float]:
     """Products and elementwise seconds of the language-model head, forward and backward.
 
-    The loss reads and writes about 22 bytes for each logit: bf16 logits, the fp32 copy, its
-    softmax and the gradient.
+    A fused loss reads and writes about 22 bytes for each logit: bf16 logits, the fp32 copy, its
+    softmax and the gradient. That of torch 40: the copy 6, log-softmax 12, the gradient of the
+    picked logit 4, that of log-softmax 12, the cast back 6.
     """
     model, tp = case.model, candidate.layout.tp
     rows = local_tokens(candidate, case.workload)
     products = 3 * product_s(case, rows, model.vocab / tp, model.hidden)
-    return products, 22.0 * rows * model.vocab / tp / streaming_bytes_per_s(case)
+    passed = 40.0 if case.stack_of(candidate) is Stack.EAGER else 22.0
+    return products, passed * rows * model.vocab / tp / streaming_bytes_per_s(case)

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from cptune.domain.candidate import Candidate, DataParallelKind, Recompute
 from cptune.domain.layout import Axis
+from cptune.domain.stack import Stack
 from cptune.predict.case import Case
 from cptune.predict.exposure import (
     context_exposed,
@@ -30,6 +31,7 @@ from cptune.predict.shares import (
     micro_batches,
     stage_parameters,
 )
+from cptune.predict.traffic import element_bytes
 
 
 class Bound(StrEnum):
@@ -161,6 +163,17 @@ def optimizer_seconds(case: Case, candidate: Candidate, parameters: float) -> fl
     return 30.0 * owned / streaming_bytes_per_s(case)
 
 
+def accumulation_seconds(case: Case, candidate: Candidate, parameters: float) -> float:
+    """Summing the gradients of every micro-batch in fp32: read, add, write.
+
+    Megatron Core does it inside the products that make them; fsdp sums the shard alone.
+    """
+    sharded = candidate.data_parallel is DataParallelKind.FSDP
+    if sharded or case.stack_of(candidate) is Stack.FUSED:
+        return 0.0
+    return (element_bytes(case) + 8.0) * parameters / streaming_bytes_per_s(case)
+
+
 def predict_step(case: Case, candidate: Candidate, layer: LayerTime | None = None) -> StepTime:
     """The slowest stage paces the step; filling and draining the pipeline is the bubble.
 
@@ -180,6 +193,7 @@ def predict_step(case: Case, candidate: Candidate, layer: LayerTime | None = Non
         for one in shares
     )
     optimizer = optimizer_seconds(case, candidate, parameters)
+    optimizer += batches * accumulation_seconds(case, candidate, parameters)
     bubble = (others - pace.whole_s) / lay.vpp
     sent = pipeline_exposed(case, candidate, batches)
     data = data_exposed(case, candidate, parameters, layers=share.layers, passes=pace.passes)

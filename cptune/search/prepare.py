@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from cptune.domain.candidate import Candidate
 from cptune.domain.rules import Setting, Violation, why_unsupported
+from cptune.domain.stack import Stack, StackSpec
 from cptune.domain.study import SweepSpec
 from cptune.domain.units import bytes_text
 from cptune.domain.workload import ModelShape
@@ -64,7 +65,28 @@ def resolve(spec: SweepSpec, topology: Topology | None) -> SweepSpec:
         _refuse_crowding(world, topology)
     assert world is not None, "without a world size the topology is known"
     axes = explicit(spec.axes, world_size=world, global_batch_seqs=spec.workload.global_batch_seqs)
-    return replace(spec, cluster=replace(spec.cluster, world_size=world), axes=axes)
+    cluster = replace(spec.cluster, world_size=world)
+    return replace(spec, cluster=cluster, stack=trial_stack(spec.stack), axes=axes)
+
+
+def trial_stack(asked: StackSpec) -> StackSpec:
+    """The stack of the trials, whose every part the spec may say and none may contradict.
+
+    A spec that says nothing, as one kept before there was a `[stack]`, means this one.
+
+    Raises:
+        SpecError: when the spec asks for another one.
+    """
+    trials = StackSpec(kind=Stack.EAGER)
+    wrong = [
+        f"stack.{name} | {seen}, but trials run torch modules and deal layers evenly; "
+        f"nearest legal: {getattr(trials, name)}"
+        for name in ("kind", "kernel", "pipeline")
+        if (seen := getattr(asked, name)) not in (None, getattr(trials, name))
+    ]
+    if wrong:
+        raise SpecError("\n".join(wrong), hint="another stack can be planned with `cptune plan`")
+    return trials
 
 
 def refuse_gpus(spec: SweepSpec, topology: Topology) -> None:

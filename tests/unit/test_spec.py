@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cptune.domain.candidate import LossKind, Recompute, ShardingKind, Strategy
+from cptune.domain.stack import PipelineSplit, Stack, StackSpec
 from cptune.domain.study import (
     Axes,
     Baseline,
@@ -174,7 +175,21 @@ def test_a_field_overrides_the_preset():
         (
             GOOD + '[axes]\nsharding = ["zig"]\n',
             "s.toml:8: axes.sharding.0 | input should be 'contiguous', 'zigzag' or 'balanced', "
-            "not 'zig'",
+            "not 'zig', did you mean 'zigzag'?",
+        ),
+        (
+            GOOD + '[stack]\nkind = "fusd"\n',
+            "s.toml:8: stack.kind | input should be 'fused' or 'eager', not 'fusd', "
+            "did you mean 'fused'?",
+        ),
+        (
+            GOOD + '[stack]\npipeline = "x"\n',
+            "s.toml:8: stack.pipeline | input should be 'even' or 'balanced', not 'x'",
+        ),
+        (
+            GOOD + "[cluster]\ngather_hops = [[64, 1e-5], [32, 1e-5]]\n",
+            "s.toml:7: cluster | gather_hops has [32, 1e-05]; wanted [ranks, seconds], ranks "
+            "ascending from 65, seconds from 0 to below 1",
         ),
         (
             GOOD.replace('"tiny"', '"tiny"\nheads = 30\nkv_heads = 8'),
@@ -317,6 +332,15 @@ specs = st.builds(
         network_bytes_per_s=st.none() | st.floats(1, 1e12),
         memory_margin=share,
         device_memory_bytes=st.integers(0, 1 << 40),
+        gather_hops=st.lists(st.floats(0, 0.5), max_size=3).map(
+            lambda seconds: tuple((2 << place, one) for place, one in enumerate(seconds))
+        ),
+    ),
+    stack=st.builds(
+        StackSpec,
+        kind=st.none() | st.sampled_from(Stack),
+        kernel=st.sampled_from(["auto", "fa3"]),
+        pipeline=st.sampled_from(PipelineSplit),
     ),
     axes=st.builds(
         Axes,

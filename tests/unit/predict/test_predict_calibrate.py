@@ -23,7 +23,7 @@ def residual(compute=1.0, exposed=1.0, peak=1.0):
 
 def test_no_trials_leave_the_model_as_it_is():
     assert calibrate([]) is UNCALIBRATED
-    assert UNCALIBRATED.model_version("2026.1") == "2026.1"
+    assert UNCALIBRATED.model_version("2026.2") == "2026.2"
 
 
 def test_factors_are_means_shrunk_by_two_trials():
@@ -39,7 +39,7 @@ def test_the_same_trials_give_the_same_version_and_others_another():
     one, two = calibrate([residual(peak=1.1)]), calibrate([residual(peak=1.2)])
     assert one.version == calibrate([residual(peak=1.1)]).version
     assert one.version != two.version
-    assert one.model_version("2026.1").startswith("2026.1+1trials.")
+    assert one.model_version("2026.2").startswith("2026.2+1trials.")
 
 
 def test_the_band_narrows_from_eight_trials_on_and_never_widens():
@@ -61,8 +61,8 @@ def test_a_prediction_carries_the_calibration_that_moved_it():
     assert moved.time.compute_s == pytest.approx(plain.time.compute_s * learnt.compute_factor)
     assert moved.memory.high_bytes < plain.memory.high_bytes
     assert moved.memory.low_bytes > plain.memory.low_bytes
-    assert plain.model_version == "2026.1"
-    assert moved.model_version == f"2026.1+{learnt.version}"
+    assert plain.model_version == "2026.2"
+    assert moved.model_version == f"2026.2+{learnt.version}"
 
 
 def test_a_measurement_of_nothing_is_refused():

@@ -8,9 +8,9 @@ from predict_cases import GIB, candidate, case
 
 from cptune.domain.candidate import DataParallelKind, LossKind, Recompute
 from cptune.domain.layout import ParallelLayout
+from cptune.domain.stack import Stack
 from cptune.domain.workload import ModelShape, Precision
 from cptune.predict.activations import activation_bytes, layers_in_flight, logits_bytes
-from cptune.predict.case import Stack
 from cptune.predict.memory import MemoryBand, MemoryModel, state_bytes
 from cptune.predict.shares import stage_parameters, stage_shares
 

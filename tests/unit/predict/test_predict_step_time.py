@@ -6,10 +6,17 @@ import pytest
 from predict_cases import candidate, case, machine, with_constants
 
 from cptune.domain.candidate import DataParallelKind, Recompute, ShardingKind, Strategy
+from cptune.domain.layout import Axis
+from cptune.domain.stack import Stack
 from cptune.domain.workload import AttentionMask
-from cptune.predict.case import Stack
-from cptune.predict.rates import imbalance, layer_attention, product_s
-from cptune.predict.step_time import Bound, layer_time, predict_step
+from cptune.predict.links import axis_span
+from cptune.predict.rates import head_seconds, imbalance, layer_attention, product_s
+from cptune.predict.step_time import (
+    Bound,
+    accumulation_seconds,
+    layer_time,
+    predict_step,
+)
 
 
 def test_the_parts_add_up_to_the_step():
@@ -112,6 +119,40 @@ def test_torch_modules_one_by_one_take_longer_than_fused_ones():
         for stack in (Stack.FUSED, Stack.EAGER)
     )
     assert 1.05 < eager / fused < 1.5
+
+
+def test_an_eager_optimizer_waits_for_its_weights_where_a_fused_one_hides_them():
+    given = case(seq_len=8192, batch=64, world=64)
+    fused, eager = (
+        predict_step(replace(given, stack=stack), candidate(dp=64)).dp_exposed_s
+        for stack in (Stack.FUSED, Stack.EAGER)
+    )
+    bus_bytes_per_s = axis_span(given, candidate(dp=64).layout, Axis.DP).bus_bytes_per_s
+    gathered = 2 * 8.03e9 * 63 / 64 / bus_bytes_per_s
+    hidden = 1 - given.constants.overlap_cost
+    assert eager - fused == pytest.approx(gathered * hidden, rel=0.05)
+
+
+def test_eager_gradients_are_summed_in_every_micro_batch():
+    given = case(seq_len=8192, batch=8, world=1, stack=Stack.EAGER)
+    seconds = accumulation_seconds(given, candidate(kind=DataParallelKind.DDP), 8e9)
+    assert seconds == pytest.approx(10 * 8e9 / (3.35e12 * given.constants.hbm_share))
+    assert accumulation_seconds(given, candidate(kind=DataParallelKind.FSDP), 8e9) == 0
+    assert accumulation_seconds(replace(given, stack=Stack.FUSED), candidate(), 8e9) == 0
+    few, many = (
+        predict_step(replace(given, workload=replace(given.workload, global_batch_seqs=n)), one)
+        for n, one in ((8, candidate(micro_batch=8)), (8, candidate(micro_batch=1)))
+    )
+    assert many.compute_s - few.compute_s > 7 * 0.9 * seconds
+
+
+def test_torchs_own_loss_passes_the_logits_more_often():
+    fused, eager = (
+        head_seconds(case(seq_len=8192, stack=stack), candidate(dp=8))
+        for stack in (Stack.FUSED, Stack.EAGER)
+    )
+    assert eager[0] == fused[0]
+    assert eager[1] / fused[1] == pytest.approx(40 / 22)
 
 
 def test_small_layers_last_as_long_as_the_host_needs_to_launch_them():

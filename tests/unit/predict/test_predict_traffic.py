@@ -7,7 +7,13 @@ from predict_cases import MIB, candidate, case, machine
 
 from cptune.domain.candidate import Strategy
 from cptune.domain.layout import Axis
-from cptune.predict.links import axis_span, gather_seconds, reduce_seconds, span_of
+from cptune.predict.links import (
+    axis_span,
+    gather_seconds,
+    hop_seconds,
+    reduce_seconds,
+    span_of,
+)
 from cptune.predict.traffic import context_bytes, pipeline_bytes, tensor_bytes
 
 
@@ -69,9 +75,22 @@ def test_a_gather_moves_all_but_ones_own_part_and_a_reduce_twice_that():
     assert gather_seconds(given, span_of(given, size=1, stride=1), 8e9) == 0
 
 
-def test_a_slow_fabric_costs_a_hop_for_each_rank_of_a_ring():
+def test_a_slow_fabric_costs_a_hop_for_each_rank():
     given = case(world=64)
-    slow = replace(given, machine=machine(world=64, ring_hop_s=1e-3))
+    hops = {"gather_hops": ((8, 1e-3),), "reduce_hops": ((8, 2e-3),)}
+    slow = replace(given, machine=machine(world=64, **hops))
     span = span_of(given, size=16, stride=4)
-    extra = gather_seconds(slow, span, 1e6) - gather_seconds(given, span, 1e6)
-    assert extra == pytest.approx(15e-3)
+    for collective, each in ((gather_seconds, 1e-3), (reduce_seconds, 2e-3)):
+        extra = collective(slow, span, 1e6) - collective(given, span, 1e6)
+        assert extra == pytest.approx(15 * each)
+    near = span_of(given, size=8, stride=1)
+    assert gather_seconds(slow, near, 1e6) == gather_seconds(given, near, 1e6)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "wanted"), [(2, 4e-5), (32, 4e-5), (64, 3e-5), (128, 2e-5), (512, 6e-5), (999, 6e-5)]
+)
+def test_hops_between_two_measured_sizes_follow_the_logarithm(ranks, wanted):
+    measured = ((32, 4e-5), (128, 2e-5), (512, 6e-5))
+    assert hop_seconds(measured, ranks) == pytest.approx(wanted)
+    assert hop_seconds((), ranks) == 0

@@ -1,5 +1,7 @@
 """The legal set of small worlds, exactly; what is left out, and by which rule."""
 
+from dataclasses import replace
+
 import pytest
 from fakes import candidate, setting, space_of, sweep_spec, workload
 from hypothesis import given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from cptune.domain.candidate import ShardingKind, Strategy
 from cptune.domain.rules import why_infeasible
+from cptune.domain.stack import PipelineSplit, Stack, StackSpec
 from cptune.domain.study import Axes, Baseline
 from cptune.domain.workload import divisors
 from cptune.errors import SpecError
@@ -227,6 +230,20 @@ def test_preparing_writes_out_every_choice():
     assert prepared.spec.axes.micro_batch == (1, 2, 4)
     assert prepared.baseline == prepared.space.candidates[0]
     assert prepare(prepared.spec, None).space == prepared.space
+
+
+def test_the_stack_of_the_trials_is_written_out_and_no_other_taken():
+    assert prepare(sweep_spec(), None).spec.stack == StackSpec(kind=Stack.EAGER)
+    other = StackSpec(kind=Stack.FUSED, kernel="fa3", pipeline=PipelineSplit.BALANCED)
+
+    with pytest.raises(SpecError) as caught:
+        resolve(replace(sweep_spec(), stack=other), None)
+
+    assert [line.partition(";")[0] for line in str(caught.value).splitlines()] == [
+        f"stack.{word}, but trials run torch modules and deal layers evenly"
+        for word in ("kind | fused", "kernel | fa3", "pipeline | balanced")
+    ]
+    assert str(caught.value).endswith("nearest legal: even")
 
 
 def test_the_world_is_every_cpu_that_is_found():

@@ -1,0 +1,88 @@
+"""`[stack]`: the software a plan is for moves its figures, and an unknown word is refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from cptune.domain.asked import Asked
+from cptune.domain.candidate import Candidate
+from cptune.domain.layout import ParallelLayout
+from cptune.errors import SpecError
+from cptune.planning.explain import explain
+from cptune.planning.machine import build_case
+from cptune.predict.prediction import Predictor
+from cptune.spec import parse
+
+TEXT = """
+[model]
+preset = "llama3-8b"
+[workload]
+seq_len = 8192
+global_batch_seqs = 256
+[cluster]
+world_size = 64
+gpu = "H100-SXM-80GB"
+gather_hops = [[32, 70e-6]]
+[axes]
+data_parallel = ["zero1"]
+[stack]
+"""
+
+
+def said(*lines, **asked):
+    spec = parse(TEXT + "\n".join(lines), source="test", default_name="test")
+    return explain(spec, Asked(**asked))
+
+
+def test_the_kind_of_stack_moves_memory_and_time():
+    fused, eager = (said(f'kind = "{kind}"', tp=4) for kind in ("fused", "eager"))
+    assert said(tp=4) == fused  # what zero1 suggests
+    assert eager["step_s"] > fused["step_s"]
+    assert eager["memory"]["peak_bytes"] > 1.2 * fused["memory"]["peak_bytes"]
+    assert eager["memory"]["peak_lo_bytes"] == fused["memory"]["peak_lo_bytes"]
+
+
+def test_the_kernel_of_the_stack_is_the_one_whose_rates_are_used():
+    times = {
+        name: said(f'kernel = "{name}"', cp=2)["step_s"] for name in ("fa2", "fa3", "cudnn", "auto")
+    }
+    assert times["fa2"] > times["fa3"]
+    assert times["auto"] == times["cudnn"]
+
+
+def test_a_kernel_that_the_candidate_names_goes_before_the_stacks():
+    flash2, usual = (
+        build_case(parse(TEXT + line, source="test", default_name="test"))
+        for line in ('kernel = "fa2"', "")
+    )
+    plain = Candidate(layout=ParallelLayout(dp=64))
+    named = replace(plain, kernel="fa3")
+    times = [
+        Predictor(case).predict(one).time.step_s
+        for case, one in ((flash2, named), (usual, named), (flash2, plain), (usual, plain))
+    ]
+    assert times[0] == times[1]
+    assert len(set(times)) == 3
+
+
+def test_a_balanced_pipeline_spares_the_stage_with_the_head():
+    even, balanced = (said(f'pipeline = "{word}"', tp=2, pp=4) for word in ("even", "balanced"))
+    assert balanced["step_s"] < even["step_s"]
+
+
+def test_measured_hops_slow_what_leaves_the_island():
+    slow, fast = (
+        explain(
+            parse(text, source="test", default_name="test"),
+            Asked(tp=4),
+        )["time"]["dp_exposed_s"]
+        for text in (TEXT, TEXT.replace("70e-6", "0.0"))
+    )
+    assert slow > fast
+
+
+def test_an_unknown_kernel_is_refused_with_the_nearest():
+    with pytest.raises(SpecError) as caught:
+        said('kernel = "flash3"', tp=1)
+    assert str(caught.value).startswith("stack.kernel | kernel 'flash3' has no measured rate on ")
+    assert "known: cudnn, fa2, fa3, sdpa, triton; nearest legal: fa3" in str(caught.value)
