@@ -15,6 +15,7 @@ from cptune.balance.processes import measure
 from cptune.balance.simulate import Setting, parse_cps
 from cptune.balance.study import DRAWN_STEPS, Measurer, Study, run_study
 from cptune.balance.work import Tokens, Work, published_token_keys
+from cptune.domain.checks import is_file
 from cptune.errors import SpecError
 
 _DRAWN_DOCUMENTS = 100_000  # of a distribution, at least
@@ -88,7 +89,7 @@ def _open_stream(asked: BalanceAsked, *, setting: Setting, open_file: OpenFile) 
 
 def _open_lengths(lengths: str, column: str | None, open_file: OpenFile) -> Iterable[Tokens] | None:
     """The blocks of a file; None for the name of a distribution."""
-    if Path(lengths).is_file():
+    if is_file(Path(lengths)):
         return open_file(Path(lengths), column)
     if is_distribution(lengths):
         return None
