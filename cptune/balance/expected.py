@@ -10,7 +10,6 @@ import numpy as np
 
 from cptune.balance.answer import OpenFile, read_histogram
 from cptune.balance.histogram import Histogram
-from cptune.balance.pack import cut_stream
 from cptune.balance.simulate import Setting, sequential_times
 from cptune.balance.theory import row_moments
 from cptune.balance.work import Reals, Work, published_token_keys
@@ -85,12 +84,5 @@ def _sequence_work(histogram: Histogram, *, seq_len: int, work: Work) -> Reals:
     least, most = _SEQUENCES
     count = max(least, min(most, int(_DOCUMENTS * histogram.mean_tokens / seq_len)))
     setting = Setting(world=count, tokens_per_gpu=seq_len, cps=(1,), work=work)
-    need = setting.step_tokens
-    rng = np.random.default_rng(0)
-    drawn = []
-    while need > 0:
-        drawn.append(histogram.draw(1024 + int(need / histogram.mean_tokens), rng))
-        need -= int(drawn[-1].sum())
-    ready = np.concatenate(drawn)
-    ready, _ = cut_stream(ready, setting.step_tokens)
-    return sequential_times(ready, setting=setting)[1].ravel()
+    documents = histogram.draw_tokens(setting.step_tokens, np.random.default_rng(0))
+    return sequential_times(documents, setting=setting)[1].ravel()
