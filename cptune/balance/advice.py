@@ -172,7 +172,7 @@ def batches_by_cp(
     return found
 
 
-def keys_per_token(histogram: Histogram, *, window: int | None = None) -> float:
+def keys_per_token(histogram: Histogram, *, work: Work) -> float:
     """Pairs of a token, on average over the tokens of all documents."""
     lengths, shares = histogram.points()
-    return float((Work(window=window).pairs(lengths) * shares).sum() / (lengths * shares).sum())
+    return float((work.pairs(lengths) * shares).sum() / (lengths * shares).sum())

@@ -65,8 +65,8 @@ def test_attention_weighs_more_in_longer_documents():
 
 def test_keys_per_token_are_half_a_document_and_at_most_the_window():
     lengths = seen("fixed(tokens=999)")
-    assert keys_per_token(lengths) == 500.0
-    assert keys_per_token(lengths, window=9) == pytest.approx(10.0, rel=0.01)
+    assert keys_per_token(lengths, work=Work()) == 500.0
+    assert keys_per_token(lengths, work=Work(window=9)) == pytest.approx(10.0, rel=0.01)
 
 
 def dynamic(lengths, *, cp, setting=SETTING):
