@@ -11,7 +11,7 @@ import difflib
 import json
 import re
 import tomllib
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
@@ -20,6 +20,8 @@ from typing import Any, TypeGuard, get_args, get_type_hints
 import tomli_w
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
+from cptune.domain.checks import is_file
+from cptune.domain.documents import FULL
 from cptune.domain.study import SweepSpec
 from cptune.domain.workload import preset_fields
 from cptune.errors import SpecError
@@ -41,7 +43,7 @@ _ADAPTER = TypeAdapter(SweepSpec)
 
 
 def load(path: Path) -> SweepSpec:
-    """Read a sweep.toml; `name` defaults to the file's own.
+    """Read a sweep.toml; `name` defaults to the file's own, and a file of lengths is beside it.
 
     Raises:
         SpecError: when the file cannot be read, is not TOML, or breaks a rule.
@@ -50,7 +52,28 @@ def load(path: Path) -> SweepSpec:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
         raise SpecError(f"cannot read {path}: {exc}", hint="wanted a sweep.toml") from exc
-    return parse(text, source=str(path), default_name=path.stem)
+    spec = parse(text, source=str(path), default_name=path.stem)
+    return _with_lengths(spec, folder=path.parent, text=text, source=str(path))
+
+
+def _with_lengths(spec: SweepSpec, *, folder: Path, text: str, source: str) -> SweepSpec:
+    """The spec with the whole path of its file of lengths, so that it holds anywhere."""
+    lengths = spec.workload.lengths
+    if lengths == FULL or Path(lengths).is_absolute():  # who reads the lengths says what is wrong
+        return spec
+    from cptune.balance.distributions import is_distribution, known_names  # brings numpy
+
+    path = folder / lengths
+    if is_file(path):
+        workload = replace(spec.workload, lengths=str(path.resolve()))
+        return replace(spec, workload=workload)
+    if is_distribution(lengths):
+        return spec
+    seen = f"{lengths!r} is no file and no distribution"
+    raise SpecError(
+        _located(source, _key_lines(text), ("workload", "lengths"), seen),
+        hint=f'wanted "{FULL}", a file of lengths or {", ".join(known_names())}',
+    )
 
 
 def load_quickstart(name: str = QUICKSTART) -> SweepSpec:

@@ -14,8 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cptune import spec as specs
+from cptune.balance.expected import expect_load
 from cptune.cluster.connection import LOCAL, RayNode
 from cptune.cluster.session import joined_cluster, ready_for_trials
+from cptune.domain.documents import DocumentLoad
 from cptune.domain.recipe import Recipe
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec
@@ -27,10 +29,12 @@ from cptune.recipe.fingerprint import stamp_of
 from cptune.report.observers import Logged
 from cptune.seams import Observer
 from cptune.search.choose import Choice, Limits
+from cptune.search.expected import ExpectSteps
 from cptune.search.loop import Seams, SearchLoop
 from cptune.search.prepare import SQLITE, Prepared, prepare, refuse_gpus, trial_stack
 from cptune.search.sampler import OptunaSampler
 from cptune.search.space import SearchSpace
+from cptune.store.balance import open_lengths
 from cptune.store.files import write_durably
 from cptune.store.ledger import ParquetLedger
 from cptune.store.recipes import remove_recipe, write_recipe
@@ -109,6 +113,7 @@ def run_sweep(
         if topology is None and spec.cluster.world_size is None:
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=0))
         prepared = prepare(spec, topology)
+        documents = _documents(prepared.spec)
         run = stack.enter_context(_open_run(prepared.spec, runs / spec.name, resume=resume))
         sampler = stack.enter_context(_open_sampler(prepared, run))
         if not resume:
@@ -121,18 +126,32 @@ def run_sweep(
         log.write("sweep_started", resume=resume, address=address, pid=os.getpid())
         observer = Logged(observer, log)
         ready = stack.enter_context(ready_for_trials(prepared.spec, nodes=nodes, topology=topology))
+        predictor = TrialPredictor(
+            prepared.spec,
+            nodes=len(topology.nodes),
+            capacity_bytes=ready.capacity_bytes,
+            documents=documents,
+        )
         seams = Seams(
             sampler=sampler,
             launcher=ready.launcher,
             ledger=ParquetLedger(run.path, writable=True),
             clock=SystemClock(),
             observer=observer,
-            predict=TrialPredictor(
-                prepared.spec, nodes=len(topology.nodes), capacity_bytes=ready.capacity_bytes
-            ).predict,
+            predict=predictor.predict,
         )
         limits = _limits(prepared.spec, capacity_bytes=ready.capacity_bytes)
+        if documents is not None:
+            steps = ExpectSteps(documents=documents, attention_share=predictor.attention_share)
+            limits = replace(limits, expect=steps)
         return _search(prepared, run=run, topology=topology, limits=limits, seams=seams)
+
+
+def _documents(spec: SweepSpec) -> DocumentLoad | None:
+    """What the lengths of the resolved spec come to, where its mask uses them."""
+    assert spec.cluster.world_size is not None, "the spec is resolved"
+    world_size = spec.cluster.world_size
+    return expect_load(spec.workload, world_size=world_size, open_file=open_lengths)
 
 
 def _open_run(spec: SweepSpec, path: Path, *, resume: bool) -> RunDirectory:
@@ -241,6 +260,7 @@ def _recipe(
         candidate=trial.candidate,
         placement=trial.placement,
         measurement=trial.measurement,
+        expectation=limits.expect(trial).to_json(),
         predicted=trial.predicted,
         capacity_bytes=limits.capacity_bytes,
         certificate=choice.certificate,

@@ -9,13 +9,15 @@ from typing import Any, cast
 import numpy as np
 
 from cptune.balance.histogram import Histogram
+from cptune.balance.pack import StepCutter, cut_rows
 from cptune.balance.simulate import Setting
 from cptune.balance.spread import Spread
-from cptune.balance.theory import straggler_factor
 from cptune.balance.work import Work
 from cptune.domain.workload import ModelShape, preset_fields
 from cptune.errors import SpecError
 
+_DYNAMIC_DOCUMENTS = 1_000_000  # to draw, about
+_DYNAMIC_STEPS = (16, 400)  # at least and at most
 _SLACK = 0.02  # of the best step: the smallest CP within it is advised
 
 
@@ -74,7 +76,11 @@ def advise(
         packing_gain=base / step_factor(packed[1].slowest_over_mean, attention_share),
         both_gain=base / step_factor(packed[cp].slowest_over_mean, attention_share),
         dynamic_gain=dynamic_cp_gain(
-            histogram, setting=setting, cp=cp, attention_share=attention_share
+            histogram,
+            setting=setting,
+            cp=cp,
+            static=plain[cp].slowest_over_mean,
+            attention_share=attention_share,
         ),
         attention_share=attention_share,
     )
@@ -105,22 +111,49 @@ def attention_share(model: ModelShape, *, keys_per_token: float) -> float:
 
 
 def dynamic_cp_gain(
-    histogram: Histogram, *, setting: Setting, cp: int, attention_share: float = 1.0
+    histogram: Histogram,
+    *,
+    setting: Setting,
+    cp: int,
+    static: float,
+    attention_share: float = 1.0,
 ) -> float:
     """How much faster a step could be if each document had a CP of its own, up to `cp`.
 
-    An upper bound from the lengths alone: every rank is as busy as the mean, or as its share of the
-    costliest document of the step, which goes over all `cp` ranks.
+    Args:
+        histogram: The lengths, as often as they occur.
+        setting: The hardware and the batch.
+        cp: The CP of all documents that is compared, and the largest that one may have.
+        static: Slowest over mean with that CP for all.
+        attention_share: Of an even step.
     """
-    lengths, shares = histogram.points()
-    cost = setting.work.of(np.minimum(lengths, cp * setting.tokens_per_gpu))
-    documents = setting.step_tokens / histogram.mean_tokens
-    mean = (cost * shares).sum() * documents / setting.world
-    reached = np.minimum(np.cumsum(shares), 1.0) ** documents  # none of the step costs more
-    largest = (np.maximum(cost / cp, mean) * np.diff(reached, prepend=0.0)).sum()
-    even = max(1.0, float(largest / mean))
-    static = straggler_factor(histogram, setting=setting, cp=cp)
+    even = dynamic_cp_straggler(histogram, setting=setting, cp=cp)
     return max(1.0, step_factor(static, attention_share) / step_factor(even, attention_share))
+
+
+def dynamic_cp_straggler(histogram: Histogram, *, setting: Setting, cp: int) -> float:
+    """The least slowest over mean, if each document may have a CP of its own, up to `cp`.
+
+    Every rank is as busy as the mean, or as its share of the costliest document of the step, which
+    goes over all `cp` ranks; what is longer than they hold is cut, as everywhere. Over steps drawn
+    from the histogram.
+    """
+    row_tokens, work = cp * setting.tokens_per_gpu, setting.work
+    per_step = setting.step_tokens / histogram.mean_tokens
+    steps = max(_DYNAMIC_STEPS[0], min(_DYNAMIC_STEPS[1], int(_DYNAMIC_DOCUMENTS / per_step)))
+    cutter, rng = StepCutter(setting.step_tokens), np.random.default_rng(0)
+    ratios: list[float] = []
+    while len(ratios) < steps:
+        ready = cutter.feed(histogram.draw(min(1 << 20, 1024 + int(per_step)), rng))
+        if ready is None:
+            continue
+        documents, counts = cut_rows(ready, row_tokens=setting.step_tokens)
+        for pieces in np.split(documents, np.cumsum(counts)[:-1]):
+            whole, rest = np.divmod(pieces, row_tokens)
+            even = (whole * work.of(np.array([row_tokens])) + work.of(rest)).sum() / setting.world
+            costliest = work.of(np.minimum(pieces, row_tokens)).max() / cp
+            ratios.append(max(1.0, float(costliest / even)))
+    return float(np.mean(ratios))
 
 
 def batches_by_cp(
@@ -139,7 +172,7 @@ def batches_by_cp(
     return found
 
 
-def keys_per_token(histogram: Histogram, *, window: int | None = None) -> float:
+def keys_per_token(histogram: Histogram, *, work: Work) -> float:
     """Pairs of a token, on average over the tokens of all documents."""
     lengths, shares = histogram.points()
-    return float((Work(window=window).pairs(lengths) * shares).sum() / (lengths * shares).sum())
+    return float((work.pairs(lengths) * shares).sum() / (lengths * shares).sum())

@@ -11,10 +11,12 @@ from cptune.balance.advice import read_model
 from cptune.balance.asked import BalanceAsked
 from cptune.balance.distributions import is_distribution, known_names, read_distribution
 from cptune.balance.histogram import Histogram
+from cptune.balance.layers import read_work
 from cptune.balance.processes import measure
 from cptune.balance.simulate import Setting, parse_cps
 from cptune.balance.study import DRAWN_STEPS, Measurer, Study, run_study
-from cptune.balance.work import Tokens, Work, published_token_keys
+from cptune.balance.work import Tokens, published_token_keys
+from cptune.domain.checks import is_file
 from cptune.errors import SpecError
 
 _DRAWN_DOCUMENTS = 100_000  # of a distribution, at least
@@ -40,10 +42,7 @@ def answer_asked(
         if value is not None and value < least:
             raise SpecError(f"{name} is {value}; wanted {least} or more")
     keys = published_token_keys() if asked.token_keys is None else asked.token_keys
-    try:
-        work = Work(window=asked.window, token_keys=keys)
-    except ValueError as exc:
-        raise SpecError(str(exc)) from exc
+    work = read_work(asked.layers, window=asked.window, token_keys=keys)
     setting = Setting(
         world=asked.world,
         tokens_per_gpu=asked.tokens_per_gpu,
@@ -88,7 +87,7 @@ def _open_stream(asked: BalanceAsked, *, setting: Setting, open_file: OpenFile) 
 
 def _open_lengths(lengths: str, column: str | None, open_file: OpenFile) -> Iterable[Tokens] | None:
     """The blocks of a file; None for the name of a distribution."""
-    if Path(lengths).is_file():
+    if is_file(Path(lengths)):
         return open_file(Path(lengths), column)
     if is_distribution(lengths):
         return None

@@ -47,6 +47,7 @@ class BalanceAsked:
         packing: Which documents share a row.
         split: How a row goes over its group; document is even.
         window: Of a window layer: tokens to the left; full attention if omitted.
+        layers: Layers of each kind, like full=1,window=5: rows of both and of their mixture.
         token_keys: Cost of a token beside its pairs, in keys; that of FlashAttention-2 on H100
             if omitted, 0 counts pairs alone.
         model: A preset, to weigh attention against the rest of its step.
@@ -65,6 +66,7 @@ class BalanceAsked:
     packing: Packing = Packing.SEQUENTIAL
     split: Split = Split.DOCUMENT
     window: int | None = None
+    layers: str | None = None
     token_keys: float | None = None
     model: str | None = None
     measured: bool = True

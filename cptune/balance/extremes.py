@@ -72,5 +72,5 @@ def one_document_pairs(
     chance = np.append(np.diff(none_longer), 1.0 - none_longer[-1])
     longest = np.append((cuts[:-1] + cuts[1:]) / 2, light.row_tokens)
     rest = light.pairs_mean * (1 - longest / light.row_tokens)
-    pairs = Work(window=work.window).pairs(longest) + rest
+    pairs = work.pairs(longest) + rest
     return float((pairs * chance).sum() / chance.sum())

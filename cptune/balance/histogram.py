@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cptune.balance.pack import cut_stream
 from cptune.balance.work import Reals, Tokens
 
 _EXACT = 4096  # lengths below have a bin each
@@ -71,6 +72,15 @@ class Histogram:
         """Documents drawn at random with the frequencies seen, each as long as its bin's mean."""
         lengths, shares = self.points()
         return np.rint(rng.choice(lengths, size=count, p=shares)).astype(np.int64)
+
+    def draw_tokens(self, total: int, rng: np.random.Generator) -> Tokens:
+        """Documents drawn as by `draw` that hold exactly so many tokens, the last one cut."""
+        drawn: list[Tokens] = []
+        left = total
+        while left > 0:
+            drawn.append(self.draw(min(1 << 20, 1024 + int(left / self.mean_tokens)), rng))
+            left -= int(drawn[-1].sum())
+        return cut_stream(np.concatenate(drawn), total)[0]
 
     def quantile(self, share: float) -> float:
         """The length that this share of the documents does not exceed."""

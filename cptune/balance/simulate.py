@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -77,10 +77,19 @@ class Simulation:
         setting: The hardware and the batch.
         packing: Which documents share a row.
         max_steps: Steps after which the stream is no longer looked at; None for all.
+        work: What is counted; the setting's own, by which rows are packed, if omitted.
     """
 
-    def __init__(self, setting: Setting, packing: Packing, *, max_steps: int | None = None) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        packing: Packing,
+        *,
+        max_steps: int | None = None,
+        work: Work | None = None,
+    ) -> None:
         self.setting, self.packing = setting, packing
+        self._counted = replace(setting, work=work or setting.work)
         self._left = max_steps
         self._cutter = StepCutter(setting.step_tokens)
         self.meters = {cp: SpreadMeter() for cp in setting.cps}
@@ -107,13 +116,13 @@ class Simulation:
             ready, _ = cut_stream(ready, steps * self.setting.step_tokens)
             self._left -= steps
         if self.packing is Packing.SEQUENTIAL and self.setting.split is Split.DOCUMENT:
-            for cp, times in sequential_times(ready, setting=self.setting).items():
+            for cp, times in sequential_times(ready, setting=self._counted).items():
                 self.meters[cp].add(times)
         else:
             self._add_packed(ready)
 
     def _add_packed(self, documents: Tokens) -> None:
-        setting, work = self.setting, self.setting.work
+        setting, work = self.setting, self._counted.work
         pieces, counts = cut_rows(documents, row_tokens=setting.step_tokens)
         for step in np.split(pieces, np.cumsum(counts)[:-1]):
             for cp, meter in self.meters.items():
@@ -122,7 +131,7 @@ class Simulation:
                     rows=setting.world // cp,
                     row_tokens=cp * setting.tokens_per_gpu,
                     packing=self.packing,
-                    work=work,
+                    work=setting.work,
                 )
                 ranks = rank_work(packed, in_row, cp=cp, split=setting.split, work=work)
                 meter.add(ranks.max(axis=1)[None], even=ranks.mean()[None])

@@ -10,6 +10,14 @@ import numpy as np
 from cptune.balance.work import Reals
 
 
+class Layers(StrEnum):
+    """Which layers a figure is of: all of one kind, or the mean layer of a model with both."""
+
+    FULL = "full"
+    WINDOW = "window"
+    MIXTURE = "mixture"
+
+
 class Source(StrEnum):
     """Where a figure comes from."""
 
@@ -53,6 +61,7 @@ class SpreadRow:
     max_over_min: float
     slowest_over_mean: float
     source: Source
+    layers: Layers = Layers.FULL
 
 
 class SpreadMeter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -18,10 +18,11 @@ from cptune.balance.advice import (
 from cptune.balance.asked import Packing, Split
 from cptune.balance.batches import RANKS, Batches, Compared, Timed, compare, sample_batches
 from cptune.balance.histogram import Histogram
+from cptune.balance.layers import works_by_kind
 from cptune.balance.simulate import Setting, Simulation
-from cptune.balance.spread import Source, Spread, SpreadRow, build_row
+from cptune.balance.spread import Layers, Source, Spread, SpreadRow, build_row
 from cptune.balance.theory import describe_regime, predict_spread
-from cptune.balance.work import Tokens
+from cptune.balance.work import Tokens, Work
 from cptune.domain.workload import ModelShape
 
 DRAWN_STEPS = 100  # of a distribution, or of a file that holds no whole step
@@ -60,7 +61,8 @@ class Study:
 def row_fields(row: SpreadRow) -> dict[str, object]:
     """A row as plain values, in the order of its fields."""
     return {name: getattr(row, name) for name in SpreadRow.__dataclass_fields__} | {
-        "source": row.source.value
+        "source": row.source.value,
+        "layers": row.layers.value,
     }
 
 
@@ -77,7 +79,9 @@ def run_study(
 
     Args:
         stream: Blocks of lengths.
-        setting: The hardware and the batch; CP=1 is added, against which the others are held.
+        setting: The hardware and the batch; CP=1 is added, against which the others are held. The
+            kinds of layer that its work is made of have rows of their own; packing and advice go by
+            the whole.
         packing: Which documents share a row, beside `sequential`.
         seed: Of whatever is drawn.
         measurer: Times kernels as well.
@@ -94,19 +98,21 @@ def run_study(
         Packing.SEQUENTIAL: _simulation(setting, Packing.SEQUENTIAL),
         other: _simulation(setting, other),
     }
-    notes = _feed(stream, lengths=lengths, runs=list(runs.values()), seed=seed)
+    works = works_by_kind(setting.work)
+    by_kind = {
+        kind: runs[packing] if work == setting.work else _simulation(setting, packing, work)
+        for kind, work in works.items()
+    }
+    every = [*runs.values(), *(run for run in by_kind.values() if run is not runs[packing])]
+    notes = _feed(stream, lengths=lengths, runs=every, seed=seed)
     spreads = {
         one.value: {cp: meter.spread() for cp, meter in run.meters.items()}
         for one, run in runs.items()
     }
-    share = 1.0 if model is None else attention_share(model, keys_per_token=keys_per_token(lengths))
+    keys = keys_per_token(lengths, work=setting.work)
+    share = 1.0 if model is None else attention_share(model, keys_per_token=keys)
     compared, measured_notes = _measure(lengths, setting=setting, seed=seed, measurer=measurer)
-    theory = {cp: predict_spread(lengths, setting=setting, cp=cp) for cp in setting.cps}
-    rows = [
-        *_rows(theory, setting=setting, packing=Packing.SEQUENTIAL, source=Source.THEORY),
-        *_rows(spreads[packing], setting=setting, packing=packing, source=Source.SIMULATED),
-        *_measured_rows(compared),
-    ]
+    rows = [*_kind_rows(lengths, works=works, runs=by_kind), *_measured_rows(compared)]
     return Study(
         lengths=lengths,
         rows=tuple(row for row in rows if row.cp in asked),
@@ -117,16 +123,17 @@ def run_study(
             *_steps_notes(runs.values()),
             *measured_notes,
             *_theory_notes(setting),
+            *_layer_notes(works, measured=bool(compared)),
             describe_regime(lengths, setting=setting),
             _batches_note(lengths, setting=setting),
         ),
     )
 
 
-def _simulation(setting: Setting, packing: Packing) -> Simulation:
+def _simulation(setting: Setting, packing: Packing, work: Work | None = None) -> Simulation:
     by_row = packing is Packing.SEQUENTIAL and setting.split is Split.DOCUMENT
     most = max(_PACKED_STEPS, _PACKED_TOKENS // setting.step_tokens)
-    return Simulation(setting, packing, max_steps=None if by_row else most)
+    return Simulation(setting, packing, max_steps=None if by_row else most, work=work)
 
 
 def _feed(
@@ -162,6 +169,21 @@ def _measure(
         f"{batches.scale:.3g}; variance in s2"
     )
     return compare(batches, measurer(batches, ranks=RANKS)), [note]
+
+
+def _kind_rows(
+    lengths: Histogram, *, works: Mapping[Layers, Work], runs: Mapping[Layers, Simulation]
+) -> Iterator[SpreadRow]:
+    """Theory and simulation of each kind of layer."""
+    for kind, run in runs.items():
+        setting = replace(run.setting, work=works[kind])
+        theory = {cp: predict_spread(lengths, setting=setting, cp=cp) for cp in setting.cps}
+        seen = {cp: meter.spread() for cp, meter in run.meters.items()}
+        rows = [
+            *_rows(theory, setting=setting, packing=Packing.SEQUENTIAL, source=Source.THEORY),
+            *_rows(seen, setting=setting, packing=run.packing, source=Source.SIMULATED),
+        ]
+        yield from (replace(row, layers=kind) for row in rows)
 
 
 def _rows(
@@ -203,6 +225,17 @@ def _theory_notes(setting: Setting) -> list[str]:
     if setting.split is Split.DOCUMENT:
         return []
     return [f"theory splits every document evenly; the simulation splits {setting.split}"]
+
+
+def _layer_notes(works: Mapping[Layers, Work], *, measured: bool) -> Iterator[str]:
+    mixture = works.get(Layers.MIXTURE)
+    if mixture is not None:
+        yield (
+            f"mixture: the mean layer, {mixture.full_share:.0%} of the layers full and the others "
+            f"with a window of {mixture.window:,} tokens; advice and regime are of it"
+        )
+    if measured and set(works) != {Layers.FULL}:
+        yield "the kernels that are measured have no window"
 
 
 def _batches_note(lengths: Histogram, *, setting: Setting) -> str:

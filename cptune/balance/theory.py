@@ -37,7 +37,7 @@ def row_moments(histogram: Histogram, *, row_tokens: int, work: Work) -> RowMome
         per_token, variance_per_token = _per_token(histogram, work)
         mean += per_token * (row_tokens - held)
         variance += variance_per_token * (row_tokens - held)
-    most = Work(window=work.window).pairs(np.array([float(row_tokens)]))
+    most = work.pairs(np.array([float(row_tokens)]))
     return RowMoments(
         row_tokens=row_tokens,
         fixed=work.token_keys * row_tokens,
@@ -48,7 +48,7 @@ def row_moments(histogram: Histogram, *, row_tokens: int, work: Work) -> RowMome
 
 
 def _pair_moments(histogram: Histogram, *, row_tokens: int, work: Work) -> tuple[float, float]:
-    pairs = Work(window=work.window).pairs
+    pairs = work.pairs
     cells = min(row_tokens, _CELLS)
     size = row_tokens / cells
     lengths, shares = histogram.points()
@@ -138,7 +138,7 @@ def law_variance(histogram: Histogram, *, tokens_per_gpu: int, cp: int, work: Wo
 def _per_token(histogram: Histogram, work: Work) -> tuple[float, float]:
     """Mean and variance of the pairs that each token adds to a row much longer than a document."""
     lengths, shares = histogram.points()
-    pairs = Work(window=work.window).pairs(lengths)
+    pairs = work.pairs(lengths)
     mean_tokens = (lengths * shares).sum()
     mean = (pairs * shares).sum() / mean_tokens
     return float(mean), float(((pairs - lengths * mean) ** 2 * shares).sum() / mean_tokens)

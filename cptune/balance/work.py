@@ -25,21 +25,25 @@ KERNEL = "fa2-h100"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The cost of causal attention over one document.
+    """The cost of causal attention over one document, in one layer or the mean layer of a model.
 
     Args:
         window: Tokens to the left that a query sees in a window layer; None for a full layer.
         token_keys: What a token costs beside its pairs, in keys: 0 counts pairs alone.
+        full_share: Of the layers that are full where the others have a window.
     """
 
     window: int | None = None
     token_keys: float = 0.0
+    full_share: float = 0.0
 
     def __post_init__(self) -> None:
         if self.window is not None and self.window < 1:
             raise ValueError(f"window is {self.window}; wanted 1 token or more, or none")
         if not 0 <= self.token_keys < float("inf"):
             raise ValueError(f"token_keys is {self.token_keys}; wanted 0 or more")
+        if not 0 <= self.full_share <= 1:
+            raise ValueError(f"full_share is {self.full_share}; wanted 0 to 1")
 
     def of(self, tokens: Tokens | Reals) -> Reals:
         """The work of each document: its pairs, and `token_keys` for each token."""
@@ -48,10 +52,12 @@ class Work:
     def pairs(self, tokens: Tokens | Reals) -> Reals:
         """Query-key pairs of each document: L(L+1)/2, less what a window hides."""
         length = tokens.astype(np.float64)
+        full = length * (length + 1) / 2
         if self.window is None:
-            return length * (length + 1) / 2
+            return full
         near = np.minimum(length, self.window + 1)
-        return near * (near + 1) / 2 + (length - near) * near
+        windowed = near * (near + 1) / 2 + (length - near) * near
+        return self.full_share * full + (1 - self.full_share) * windowed
 
 
 def rank_pairs(

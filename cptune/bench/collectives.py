@@ -66,7 +66,7 @@ class CutCollectives:
     """Leaves DTensor's collectives out: what should come is made of what this rank has.
 
     Raises:
-        NotImplementedError: of a collective that it does not know.
+        LookupError: of a collective that it does not know.
     """
 
     def around(self, func: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,7 +75,7 @@ class CutCollectives:
         if name == _WAIT or name.startswith("_wrap"):
             return func
         if name not in _LOCAL:
-            raise NotImplementedError(f"{name} cannot be left out; known: {', '.join(_LOCAL)}")
+            raise LookupError(f"{name} cannot be left out; known: {', '.join(_LOCAL)}")
         return _LOCAL[name]
 
 

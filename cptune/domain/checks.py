@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 #: More ranks than any cluster has.
 MOST_RANKS = 1 << 20
 #: No size of a model, a batch or a cluster comes near it, and divisors of less are found quickly.
@@ -45,6 +47,14 @@ def _values(field: float | tuple[float, ...] | None) -> tuple[float, ...]:
     if field is None:
         return ()
     return field if isinstance(field, tuple) else (field,)
+
+
+def is_file(path: Path) -> bool:
+    """Whether this is a file; a text that no file can be named by is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long, or a NUL
+        return False
 
 
 def require_share(noun: object, *names: str) -> None:

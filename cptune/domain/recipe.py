@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 from cptune.domain.candidate import Candidate
@@ -57,6 +57,7 @@ class Recipe:
     versions: Mapping[str, str]
     fingerprints: Mapping[str, str]
     commands: tuple[str, ...]
+    expectation: Mapping[str, object] = field(default_factory=dict)  # over many batches
 
     @property
     def is_certified(self) -> bool:
@@ -98,6 +99,7 @@ class Recipe:
                 "capacity_bytes": self.capacity_bytes,
             },
             "prediction": self._prediction(),
+            "expectation": dict(self.expectation),
             "objective": asdict(self.spec.objective)
             | {"memory_margin": self.spec.cluster.memory_margin},
             "versions": dict(self.versions),

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from cptune.domain.documents import FULL, DocumentLoad
 from cptune.domain.study import ClusterSpec, SweepSpec
+from cptune.domain.workload import Workload
 from cptune.errors import SpecError
 from cptune.predict.case import Case, Machine
 from cptune.predict.facts import GpuFacts, gpu_of_driver, read_curve, read_gpu
 from topology.errors import TopologyError
 from topology.nouns import LinkKind, Node, Topology
+
+if TYPE_CHECKING:
+    from cptune.balance.work import Tokens
 
 _NODE_SIZE = 8
 _NETWORK_BYTES_PER_S = 50e9  # 400 Gb/s a GPU, the usual fabric of 8-GPU nodes
@@ -22,8 +29,8 @@ def build_case(spec: SweepSpec) -> Case:
     """Everything that a prediction needs of a spec.
 
     Raises:
-        SpecError: when the GPU is not known, the number of ranks is not given, or the attention
-            kernel has no rates on it.
+        SpecError: when the GPU is not known, the number of ranks is not given, the attention
+            kernel has no rates on it, or the lengths are wrong.
     """
     machine = build_machine(spec.cluster)
     try:
@@ -37,7 +44,27 @@ def build_case(spec: SweepSpec) -> Case:
         stack=spec.stack.kind,
         kernel=spec.stack.kernel,
         pipeline=spec.stack.pipeline,
+        documents=read_documents(spec.workload, world_size=machine.world_size),
     )
+
+
+def read_documents(workload: Workload, *, world_size: int) -> DocumentLoad | None:
+    """What the lengths of a workload come to; None where its mask does not use them.
+
+    Raises:
+        SpecError: when the lengths are no file and no distribution, or the file is wrong.
+    """
+    if workload.lengths == FULL:
+        return None
+    from cptune.balance.expected import expect_load  # brings numpy
+
+    return expect_load(workload, world_size=world_size, open_file=_open_lengths)
+
+
+def _open_lengths(path: Path, column: str | None) -> Iterable[Tokens]:
+    from cptune.store.balance import open_lengths  # brings pyarrow
+
+    return open_lengths(path, column)
 
 
 def build_machine(cluster: ClusterSpec) -> Machine:

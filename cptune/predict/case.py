@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cptune.domain.candidate import Candidate, DataParallelKind
+from cptune.domain.documents import DocumentLoad, has_documents
 from cptune.domain.stack import PipelineSplit, Stack
 from cptune.domain.workload import ModelShape, Workload
 from cptune.predict.facts import Constants, GpuFacts, read_constants
@@ -42,7 +43,8 @@ class Case:
     """Everything but the candidate.
 
     Without a `stack` the distributed optimizer (zero1) is taken for Megatron's and the rest for
-    torch's own. `kernel` speaks for candidates that name none.
+    torch's own. `kernel` speaks for candidates that name none. `documents` is what the workload's
+    lengths come to, where its mask uses them.
     """
 
     model: ModelShape
@@ -52,6 +54,14 @@ class Case:
     kernel: str = "auto"
     pipeline: PipelineSplit = PipelineSplit.EVEN
     constants: Constants = field(default_factory=read_constants)
+    documents: DocumentLoad | None = None
+
+    def __post_init__(self) -> None:
+        if has_documents(self.workload) != (self.documents is not None):
+            raise ValueError(
+                f"lengths {self.workload.lengths!r} under mask {self.workload.mask} "
+                f"{'lack' if self.documents is None else 'take no'} documents"
+            )
 
     def stack_of(self, candidate: Candidate) -> Stack:
         """The stack given, else the one that the kind of data parallelism suggests."""

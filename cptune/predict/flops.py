@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cptune.domain.candidate import Recompute
+from cptune.domain.documents import DocumentLoad
 from cptune.domain.workload import AttentionMask, ModelShape, Workload
 from cptune.predict.lengths import pairs_per_sequence
 from cptune.predict.shares import active_ffn, mlp_matrices
@@ -40,12 +41,17 @@ def attention_flop(model: ModelShape, pairs: float) -> float:
     return 4.0 * pairs * model.heads * model.head_dim
 
 
-def step_flop(model: ModelShape, workload: Workload, recompute: Recompute) -> StepFlop:
+def step_flop(
+    model: ModelShape,
+    workload: Workload,
+    recompute: Recompute,
+    documents: DocumentLoad | None = None,
+) -> StepFlop:
     """FLOPs of a step by convention."""
     tokens = workload.tokens_per_step
     matrices = model.layers * layer_matrix_flop(model) * tokens
     head = 2.0 * model.hidden * model.vocab * tokens
-    pairs = pairs_per_sequence(workload) * workload.global_batch_seqs
+    pairs = pairs_per_sequence(workload, documents) * workload.global_batch_seqs
     square = float(workload.seq_len) ** 2 * workload.global_batch_seqs
     attention = model.layers * attention_flop(model, pairs)
     again = matrices + attention if recompute is Recompute.FULL else 0.0

@@ -31,7 +31,10 @@ class Prediction:
         return {"ep_exposed_s": self.time.ep_exposed_s, "planned_only": "mixture of experts"}
 
     def to_json(self) -> dict[str, object]:
-        """Memory and time as `cptune explain` prints them: bytes and seconds."""
+        """Memory and time as `cptune explain` prints them: bytes and seconds.
+
+        The straggler's seconds are part of `compute_s`.
+        """
         band, worst, time = self.memory, self.memory.worst, self.time
         return {
             "memory": {
@@ -58,6 +61,7 @@ class Prediction:
                 "dp_exposed_s": time.dp_exposed_s,
                 "pp_bubble_s": time.pp_bubble_s,
             },
+            "straggler": {"factor": time.straggler_factor, "seconds": time.straggler_s},
             **self._planned_only(),
             "bound_by": time.bound_by.value,
             "model_version": self.model_version,
@@ -117,7 +121,7 @@ class Predictor:
         case, machine = self.case, self.case.machine
         band = band or self.memory(candidate)
         time = self._step(candidate)
-        flop = step_flop(case.model, case.workload, candidate.recompute).model
+        flop = step_flop(case.model, case.workload, candidate.recompute, case.documents).model
         return Prediction(
             memory=band,
             time=time,
@@ -136,7 +140,7 @@ class Predictor:
     def conventions(self, candidate: Candidate, prediction: Prediction) -> dict[str, float]:
         """The rate of a step over the peak, as other tools would print it."""
         case, machine = self.case, self.case.machine
-        flop = step_flop(case.model, case.workload, candidate.recompute)
+        flop = step_flop(case.model, case.workload, candidate.recompute, case.documents)
         peak = machine.gpu.peak_flop_per_s(case.workload.precision) * machine.world_size
         second = prediction.time.step_s * peak
         return {

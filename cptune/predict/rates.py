@@ -7,12 +7,12 @@ from math import log2
 
 from cptune.domain.candidate import Candidate, ShardingKind
 from cptune.domain.stack import Stack
-from cptune.domain.workload import AttentionMask, Mlp
+from cptune.domain.workload import Mlp
 from cptune.predict.case import Case
 from cptune.predict.facts import read_curve
 from cptune.predict.flops import ATTENTION_BACKWARD, attention_flop, is_causal
 from cptune.predict.lengths import pairs_per_sequence, straggler_factor
-from cptune.predict.shares import active_ffn, local_kv_heads, local_tokens, micro_batches
+from cptune.predict.shares import active_ffn, local_kv_heads, local_tokens
 from cptune.predict.traffic import element_bytes
 
 
@@ -25,6 +25,10 @@ class Passes:
 
     def __add__(self, other: Passes) -> Passes:
         return Passes(forward=self.forward + other.forward, backward=self.backward + other.backward)
+
+    def times(self, factor: float) -> Passes:
+        """Both passes so many times as long."""
+        return Passes(forward=self.forward * factor, backward=self.backward * factor)
 
     @property
     def both(self) -> float:
@@ -77,24 +81,34 @@ def layer_attention(case: Case, candidate: Candidate) -> Passes:
 
     Each merge rewrites an fp32 output: 10 bytes an element.
     """
+    lay = candidate.layout
+    merged = 10.0 * local_tokens(candidate, case.workload) * case.model.heads / lay.tp
+    merged *= case.model.head_dim
+    merges = candidate.stages * (
+        case.constants.stage_launch_s + merged / streaming_bytes_per_s(case)
+    )
+    slowest = _kernel(case, candidate).times(straggler_factor(case.documents, groups=lay.dp))
+    return slowest + Passes(forward=merges, backward=merges)
+
+
+def attention_waited(case: Case, candidate: Candidate) -> Passes:
+    """Of `layer_attention`, what the mean data-parallel group waits for the slowest one."""
+    factor = straggler_factor(case.documents, groups=candidate.layout.dp)
+    return _kernel(case, candidate).times(factor - 1)
+
+
+def _kernel(case: Case, candidate: Candidate) -> Passes:
+    """The busiest rank of the mean data-parallel group."""
     model, lay, workload = case.model, candidate.layout, case.workload
     kernel = case.kernel_of(candidate)
     curve = read_curve(case.machine.gpu.generation, kernel, model.head_dim)
     causal = is_causal(workload)
     length = workload.seq_len / lay.ring
-    pairs = candidate.micro_batch * pairs_per_sequence(workload) / lay.cp / lay.tp
-    uneven = imbalance(case, candidate)
-    samples = micro_batches(candidate, workload) * candidate.micro_batch
-    uneven *= straggler_factor(workload, groups=lay.dp, samples=samples)
-    flop = attention_flop(model, pairs) * uneven
-    merged = 10.0 * local_tokens(candidate, workload) * model.heads / lay.tp * model.head_dim
-    merges = candidate.stages * (
-        case.constants.stage_launch_s + merged / streaming_bytes_per_s(case)
-    )
+    pairs = candidate.micro_batch * pairs_per_sequence(workload, case.documents)
+    flop = attention_flop(model, pairs / lay.cp / lay.tp) * imbalance(case, candidate)
     return Passes(
-        forward=flop / curve.forward_flop_per_s(length, causal=causal) + merges,
-        backward=ATTENTION_BACKWARD * flop / curve.backward_flop_per_s(length, causal=causal)
-        + merges,
+        forward=flop / curve.forward_flop_per_s(length, causal=causal),
+        backward=ATTENTION_BACKWARD * flop / curve.backward_flop_per_s(length, causal=causal),
     )
 
 
@@ -111,7 +125,7 @@ def imbalance(case: Case, candidate: Candidate) -> float:
         return 1.0
     if lay.ring == 1 or not is_causal(case.workload):
         return 1.0
-    if case.workload.mask is AttentionMask.DOCUMENT and case.workload.lengths != "full":
+    if case.documents is not None:
         return 1 + (0.44 if contiguous else 0.25) * log2(lay.ring)
     return 2 - 1 / lay.ring if contiguous else 1.0
 

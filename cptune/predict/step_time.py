@@ -16,9 +16,11 @@ from cptune.predict.exposure import (
     pipeline_exposed,
     tensor_exposed,
 )
+from cptune.predict.lengths import straggler_factor
 from cptune.predict.links import axis_span
 from cptune.predict.rates import (
     Passes,
+    attention_waited,
     head_seconds,
     layer_attention,
     layer_elementwise,
@@ -46,7 +48,11 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
-    """One optimizer step, in parts that add up to it."""
+    """One optimizer step, in parts that add up to it.
+
+    Of `compute_s`, `attention_s` are the attention of the slowest data-parallel group, and of
+    those `straggler_s` are beyond the mean group, which has 1 / `straggler_factor` of its work.
+    """
 
     compute_s: float
     tp_exposed_s: float
@@ -55,6 +61,14 @@ class StepTime:
     ep_exposed_s: float
     pp_bubble_s: float
     bound_by: Bound
+    attention_s: float = 0.0
+    straggler_factor: float = 1.0
+    straggler_s: float = 0.0
+
+    @property
+    def attention_share(self) -> float:
+        """Attention's share of the step, were all data-parallel groups even."""
+        return (self.attention_s - self.straggler_s) / (self.step_s - self.straggler_s)
 
     @property
     def step_s(self) -> float:
@@ -74,6 +88,8 @@ class StepTime:
             dp_exposed_s=self.dp_exposed_s * exposed,
             ep_exposed_s=self.ep_exposed_s * exposed,
             pp_bubble_s=self.pp_bubble_s * compute,
+            attention_s=self.attention_s * compute,
+            straggler_s=self.straggler_s * compute,
         )
 
 
@@ -83,6 +99,7 @@ class LayerTime:
 
     products: Passes
     attention: Passes
+    waited: Passes  # of attention, for the slowest data-parallel group
     elementwise: Passes
     tensor: Passes
     context: Passes
@@ -101,6 +118,8 @@ class StageTime:
 
     compute_s: float
     streaming_s: float  # of compute_s, what waits for memory
+    attention_s: float  # of compute_s
+    waited_s: float  # of attention_s
     tensor_s: float
     context_s: float
     experts_s: float
@@ -118,6 +137,7 @@ def layer_time(case: Case, candidate: Candidate) -> LayerTime:
     return LayerTime(
         products=layer_products(case, candidate),
         attention=attention,
+        waited=attention_waited(case, candidate),
         elementwise=layer_elementwise(case, candidate),
         tensor=tensor_exposed(case, candidate),
         context=context_exposed(case, candidate, attention),
@@ -134,21 +154,24 @@ def stage_time(case: Case, candidate: Candidate, share: StageShare, layer: Layer
     times = 1 + again
     part = {
         name: getattr(layer, name).forward * times + getattr(layer, name).backward
-        for name in ("products", "attention", "elementwise", "tensor", "context", "experts")
+        for name in LayerTime.__dataclass_fields__
     }
     compute = part["products"] + part["attention"] + part["elementwise"]
     selective = candidate.recompute is Recompute.SELECTIVE
     streaming = part["elementwise"] + (layer.elementwise.forward / 2 if selective else 0.0)
     compute += streaming - part["elementwise"]
     exchanged = part["tensor"] + part["context"] + part["experts"]
-    host = case.constants.layer_launch_s * (3 + again)
-    compute += max(0.0, host - compute - exchanged)
+    launched = case.constants.layer_launch_s * (3 + again) - exchanged
+    even = max(launched, compute - part["waited"])
+    compute = max(launched, compute)
     head, loss = head_seconds(case, candidate) if share.head else (0.0, 0.0)
     forward = share.layers * layer.whole.forward + head / 3
     whole = share.layers * (compute + exchanged) + head + loss
     return StageTime(
         compute_s=share.layers * compute + head + loss,
         streaming_s=share.layers * streaming + loss,
+        attention_s=share.layers * part["attention"],
+        waited_s=share.layers * (compute - even),
         tensor_s=share.layers * part["tensor"],
         context_s=share.layers * part["context"],
         experts_s=share.layers * part["experts"],
@@ -212,6 +235,9 @@ def predict_step(case: Case, candidate: Candidate, layer: LayerTime | None = Non
         dp_exposed_s=data,
         ep_exposed_s=batches * pace.experts_s,
         pp_bubble_s=bubble + sent,
+        attention_s=batches * pace.attention_s,
+        straggler_factor=straggler_factor(case.documents, groups=lay.dp),
+        straggler_s=batches * pace.waited_s,
         bound_by=_bound(case, candidate, parts, [compute - streaming, streaming, bubble]),
     )
 

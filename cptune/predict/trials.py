@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cptune.domain.candidate import Candidate
+from cptune.domain.documents import DocumentLoad
 from cptune.domain.study import SweepSpec
 from cptune.domain.trial import Predicted
 from cptune.predict.case import Case, Machine
@@ -20,9 +21,17 @@ class TrialPredictor:
         spec: The resolved spec.
         nodes: Nodes that the ranks are spread over.
         capacity_bytes: Budget of a rank.
+        documents: What the lengths of the workload come to, where its mask uses them.
     """
 
-    def __init__(self, spec: SweepSpec, *, nodes: int, capacity_bytes: int) -> None:
+    def __init__(
+        self,
+        spec: SweepSpec,
+        *,
+        nodes: int,
+        capacity_bytes: int,
+        documents: DocumentLoad | None = None,
+    ) -> None:
         assert spec.cluster.world_size is not None, "the spec is resolved"
         node_size = max(1, spec.cluster.world_size // nodes)
         machine = Machine(
@@ -35,7 +44,7 @@ class TrialPredictor:
             capacity_bytes=capacity_bytes,
             memory_margin=spec.cluster.memory_margin,
         )
-        case = Case(model=spec.model, workload=spec.workload, machine=machine)
+        case = Case(model=spec.model, workload=spec.workload, machine=machine, documents=documents)
         self._predictor = Predictor(case)
 
     def predict(self, candidate: Candidate) -> Predicted:
@@ -48,3 +57,7 @@ class TrialPredictor:
             peak_hi_bytes=round(seen.memory.high_bytes),
             model_version=seen.model_version,
         )
+
+    def attention_share(self, candidate: Candidate) -> float:
+        """Attention's share of the step of one candidate, were all data-parallel groups even."""
+        return self._predictor.predict(candidate).time.attention_share

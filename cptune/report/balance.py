@@ -13,8 +13,11 @@ from cptune.balance.spread import SpreadRow
 from cptune.balance.study import Study
 from cptune.report.tables import section
 
-COLUMNS = ("cp", "dp", "packing", "source", "cv", "variance / CP1", "max/min", "slowest/mean")
-_WORDS = frozenset({"packing", "source"})
+COLUMNS = (
+    *("cp", "dp", "packing", "layers", "source"),
+    *("cv", "variance / CP1", "max/min", "slowest/mean"),
+)
+_WORDS = frozenset({"packing", "layers", "source"})
 
 
 def spread_cells(row: SpreadRow) -> tuple[str, ...]:
@@ -24,6 +27,7 @@ def spread_cells(row: SpreadRow) -> tuple[str, ...]:
         str(row.cp),
         str(row.dp),
         row.packing,
+        row.layers.value,
         row.source.value,
         *("-" if figure is None else f"{figure:.3g}" for figure in figures),
     )
@@ -56,7 +60,8 @@ def balance_page(study: Study) -> Group:
 
 
 def _by_cp(rows: Sequence[SpreadRow]) -> list[SpreadRow]:
-    return sorted(rows, key=lambda row: row.cp)
+    kinds = list(dict.fromkeys(row.layers for row in rows))
+    return sorted(rows, key=lambda row: (kinds.index(row.layers), row.cp))
 
 
 def _compared_line(one: Compared) -> str:

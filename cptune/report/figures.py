@@ -12,24 +12,28 @@ _DASHES = {"theory": "dash", "simulated": "solid", "measured": "dot"}
 
 
 def balance_figure(rows: Iterable[SpreadRow]) -> str:
-    """Spread of attention time over data-parallel groups against CP: one line a source and packing.
+    """Spread of attention time over data-parallel groups against CP.
 
-    The coefficient of variation is drawn, since it has no unit: theory and simulation count work,
-    the measurement counts seconds.
+    One line a source, packing and kind of layer, which is named where there are several. The
+    coefficient of variation is drawn, since it has no unit: theory and simulation count work, the
+    measurement counts seconds.
     """
-    lines: dict[tuple[str, str], list[SpreadRow]] = {}
+    lines: dict[tuple[str, ...], list[SpreadRow]] = {}
+    rows = list(rows)
+    several = len({row.layers for row in rows}) > 1
     for row in rows:
-        lines.setdefault((row.source.value, row.packing), []).append(row)
+        kind = (f"{row.layers.value} layers",) if several else ()
+        lines.setdefault((row.source.value, row.packing, *kind), []).append(row)
     figure = go.Figure()
-    for (source, packing), points in lines.items():
+    for words, points in lines.items():
         ordered = sorted(points, key=lambda row: row.cp)
         figure.add_scatter(
             x=[row.cp for row in ordered],
             y=[row.cv for row in ordered],
             customdata=[(row.dp, row.max_over_min, row.slowest_over_mean) for row in ordered],
-            name=f"{source}, {packing}",
+            name=", ".join(words),
             mode="lines+markers",
-            line={"dash": _DASHES[source]},
+            line={"dash": _DASHES[words[0]]},
             hovertemplate="cp %{x}, dp %{customdata[0]}: cv %{y:.3f}, max/min "
             "%{customdata[1]:.2f}, slowest/mean %{customdata[2]:.3f}",
         )

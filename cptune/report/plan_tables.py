@@ -42,6 +42,8 @@ def plan_view(answer: Mapping[str, Any]) -> Group:
     excluded = [f"{count} by {rule}" for rule, count in counts["excluded"].items()]
     parts = [table] if rows else []
     parts += [section("Excluded", excluded or ["nothing"])]
+    if uneven := _straggler_table(rows[:_TABLE_ROWS]):
+        parts += [section("Attention work of the slowest group over the mean", uneven)]
     if rows:
         parts += [section("Worth measuring", answer["measure"])]
         parts += [section("Front of throughput and CP", answer["pareto"])]
@@ -136,11 +138,28 @@ def _cost_lines(answer: Mapping[str, Any]) -> list[str]:
         f"step {answer['step_s']:.4g} s, {answer['tokens_per_s_per_gpu']:.0f} tokens/s/GPU, "
         f"MFU {answer['mfu']:.1%} (causal half, no recompute), bound by {answer['bound_by']}",
         "seconds: " + ", ".join(f"{name.removesuffix('_s')} {time[name]:.3g}" for name in time),
+        *_straggler_lines(answer["straggler"]),
     ]
     if "conventions" in answer:
         named = answer["conventions"]
         lines.append("MFU by convention: " + ", ".join(f"{k} {v:.1%}" for k, v in named.items()))
     return [*lines, f"model {answer['model_version']}"]
+
+
+def _straggler_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line for each number of data-parallel groups, where documents make them uneven."""
+    factors = {row["layout"]["dp"]: row["straggler"]["factor"] for row in rows}
+    return [f"dp{dp}: {factor:.2f}" for dp, factor in sorted(factors.items()) if factor > 1]
+
+
+def _straggler_lines(straggler: Mapping[str, float]) -> list[str]:
+    factor, seconds = straggler["factor"], straggler["seconds"]
+    if factor == 1:
+        return []
+    return [
+        f"straggler: the slowest data-parallel group has {factor:.2f} times the mean attention "
+        f"work, expected over many batches; {seconds:.3g} s of compute are waiting for it"
+    ]
 
 
 def _megatron_lines(answer: Mapping[str, Any]) -> list[str]:

@@ -2,8 +2,8 @@
 
 The rules apply in order: (1) it was measured, (2) its peak stays inside the margin, (3) its exposed
 communication stays inside the budget, (4) its throughput is within the slack of the best of those
-that pass 1 to 3, (5) no smaller CP passes 1 to 4. The certificate says, for each smaller CP, what
-rules it out.
+that pass 1 to 3, both as expected over many batches where documents make groups uneven, (5) no
+smaller CP passes 1 to 4. The certificate says, for each smaller CP, what rules it out.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cptune.domain.study import Objective
 from cptune.domain.trial import Trial
 from cptune.domain.units import bytes_text
 from cptune.domain.workload import divisors
+from cptune.search.expected import Expect, as_measured
 from cptune.search.space import SearchSpace
 
 
@@ -60,6 +61,7 @@ class Limits:
     capacity_bytes: int
     memory_margin: float
     objective: Objective
+    expect: Expect = as_measured
 
     @property
     def allowed_bytes(self) -> int:
@@ -83,11 +85,11 @@ def choose(trials: Sequence[Trial], space: SearchSpace, limits: Limits) -> Choic
     latest = list({trial.candidate.key: trial for trial in trials}.values())
     gated = [_gate(trial, limits) for trial in latest]
     passed = [verdict.trial for verdict in gated if verdict.ruling is Ruling.CHOSEN]
-    best = max((_measured(trial).tokens_per_s for trial in passed), default=0.0)
+    best = max((limits.expect(trial).tokens_per_s for trial in passed), default=0.0)
     timed = [_slack(verdict, best, limits) for verdict in gated]
     eligible = [verdict.trial for verdict in timed if verdict.ruling is Ruling.CHOSEN]
-    chosen = min(eligible, key=_preference, default=None)
-    verdicts = tuple(_rank(verdict, chosen) for verdict in timed)
+    chosen = min(eligible, key=lambda trial: _preference(trial, limits), default=None)
+    verdicts = tuple(_rank(verdict, chosen, limits) for verdict in timed)
     return Choice(
         trial=chosen,
         nearest=None if chosen else min(verdicts, key=_nearness, default=None),
@@ -102,9 +104,9 @@ def _measured(trial: Trial) -> Measurement:
     return trial.measurement
 
 
-def _preference(trial: Trial) -> tuple[float, ...]:
-    seen = _measured(trial)
-    return (trial.candidate.layout.cp, -seen.tokens_per_s, seen.peak_allocated_bytes)
+def _preference(trial: Trial, limits: Limits) -> tuple[float, ...]:
+    rate, peak_bytes = limits.expect(trial).tokens_per_s, _measured(trial).peak_allocated_bytes
+    return (trial.candidate.layout.cp, -rate, peak_bytes)
 
 
 def _gate(trial: Trial, limits: Limits) -> Verdict:
@@ -130,7 +132,8 @@ def _gate(trial: Trial, limits: Limits) -> Verdict:
 def _slack(verdict: Verdict, best: float, limits: Limits) -> Verdict:
     if verdict.ruling is not Ruling.CHOSEN:
         return verdict
-    rate, slack = _measured(verdict.trial).tokens_per_s, limits.objective.throughput_slack
+    expected = limits.expect(verdict.trial)
+    rate, slack = expected.tokens_per_s, limits.objective.throughput_slack
     if rate >= best * (1 - slack):
         return verdict
     reason = (
@@ -140,21 +143,30 @@ def _slack(verdict: Verdict, best: float, limits: Limits) -> Verdict:
     seen = _measured(verdict.trial)
     if rate * seen.step_s / seen.step_p10_s >= best * (1 - slack):
         reason += " (its fastest tenth of steps would pass: the timing is noisy)"
+    reason = _joined(reason, expected.note)
     return Verdict(trial=verdict.trial, ruling=Ruling.SLOWER, reason=reason, miss=1 - rate / best)
 
 
-def _rank(verdict: Verdict, chosen: Trial | None) -> Verdict:
+def _joined(reason: str, note: str) -> str:
+    return f"{reason}; {note}" if note else reason
+
+
+def _rank(verdict: Verdict, chosen: Trial | None, limits: Limits) -> Verdict:
     if verdict.ruling is not Ruling.CHOSEN or chosen is None:
         return verdict
-    if verdict.trial is chosen:
-        reason = "smallest CP that fits, hides its communication and is fast enough"
-        return Verdict(trial=chosen, ruling=Ruling.CHOSEN, reason=reason)
-    cp, smallest = verdict.trial.candidate.layout.cp, chosen.candidate.layout.cp
+    ruling, reason = _place(verdict.trial, chosen)
+    reason = _joined(reason, limits.expect(verdict.trial).note)
+    return Verdict(trial=verdict.trial, ruling=ruling, reason=reason)
+
+
+def _place(trial: Trial, chosen: Trial) -> tuple[Ruling, str]:
+    """What is said of a trial that passed, beside the chosen one."""
+    if trial is chosen:
+        return Ruling.CHOSEN, "smallest CP that fits, hides its communication and is fast enough"
+    cp, smallest = trial.candidate.layout.cp, chosen.candidate.layout.cp
     if cp > smallest:
-        reason = f"cp {smallest} does as well within the slack"
-        return Verdict(trial=verdict.trial, ruling=Ruling.LARGER_CP, reason=reason)
-    reason = f"another layout of cp {cp} is faster"
-    return Verdict(trial=verdict.trial, ruling=Ruling.SAME_CP, reason=reason)
+        return Ruling.LARGER_CP, f"cp {smallest} does as well within the slack"
+    return Ruling.SAME_CP, f"another layout of cp {cp} is faster"
 
 
 #: Failures that say something about the candidate; the others leave its CP open.

@@ -211,6 +211,7 @@ BALANCE = _schema(
             ("cv", "variance", "variance_ratio_to_cp1", "max_over_min", "slowest_over_mean"), _REAL
         ),
         "source": _WORD,
+        "layers": _WORD,
     },
 )
 

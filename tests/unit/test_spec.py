@@ -381,3 +381,27 @@ def test_changes_are_named_with_both_values():
         "cluster.gpu: None -> 'cpu'",
         "workload.seq_len: 64 -> 128",
     ]
+
+
+def test_a_file_of_lengths_is_beside_the_spec_and_has_its_whole_path(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "lengths.txt").write_text("5\n")
+    path = tmp_path / "s.toml"
+    path.write_text(HANDBOOK.replace('lengths = "full"', 'lengths = "data/lengths.txt"'))
+    found = load(path)
+    assert found.workload.lengths == str(tmp_path / "data" / "lengths.txt")
+    again = tmp_path / "runs" / "spec.toml"
+    again.parent.mkdir()
+    again.write_text(write_toml(found))
+    assert load(again) == found
+    (tmp_path / "data" / "lengths.txt").unlink()
+    assert load(again) == found  # a kept run stays readable
+
+
+def test_a_distribution_of_lengths_is_kept_as_it_is(tmp_path):
+    path = tmp_path / "s.toml"
+    path.write_text(HANDBOOK.replace('lengths = "full"', 'lengths = "prolong(max=8192)"'))
+    assert load(path).workload.lengths == "prolong(max=8192)"
+    path.write_text(HANDBOOK.replace('lengths = "full"', 'lengths = "prolonged"'))
+    with pytest.raises(SpecError, match=r"workload\.lengths \| 'prolonged' is no file"):
+        load(path)

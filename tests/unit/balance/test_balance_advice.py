@@ -8,6 +8,7 @@ from cptune.balance.advice import (
     attention_share,
     batches_by_cp,
     dynamic_cp_gain,
+    dynamic_cp_straggler,
     keys_per_token,
     read_model,
     step_factor,
@@ -16,6 +17,7 @@ from cptune.balance.distributions import read_distribution
 from cptune.balance.histogram import Histogram
 from cptune.balance.simulate import Setting
 from cptune.balance.spread import Spread
+from cptune.balance.theory import straggler_factor
 from cptune.balance.work import Work
 from cptune.errors import SpecError
 
@@ -63,17 +65,35 @@ def test_attention_weighs_more_in_longer_documents():
 
 def test_keys_per_token_are_half_a_document_and_at_most_the_window():
     lengths = seen("fixed(tokens=999)")
-    assert keys_per_token(lengths) == 500.0
-    assert keys_per_token(lengths, window=9) == pytest.approx(10.0, rel=0.01)
+    assert keys_per_token(lengths, work=Work()) == 500.0
+    assert keys_per_token(lengths, work=Work(window=9)) == pytest.approx(10.0, rel=0.01)
+
+
+def dynamic(lengths, *, cp, setting=SETTING):
+    static = straggler_factor(lengths, setting=setting, cp=cp)
+    return dynamic_cp_gain(lengths, setting=setting, cp=cp, static=static)
 
 
 def test_dynamic_cp_gains_what_static_cp_waits_unless_one_document_is_the_step():
-    capped = dynamic_cp_gain(seen("prolong(max=8192)"), setting=SETTING, cp=1)
-    assert 1.1 < capped < 2.0
+    assert 1.1 < dynamic(seen("prolong(max=8192)"), cp=1) < 2.0
     rare = Histogram()
     rare.add(np.array([8192] + 600 * [100]))
-    assert dynamic_cp_gain(rare, setting=SETTING, cp=1) == pytest.approx(1.0, abs=0.05)
+    assert dynamic(rare, cp=1) == pytest.approx(1.0, abs=0.05)
     assert step_factor(2.0, 0.25) == 1.25
+
+
+def test_dynamic_cp_is_even_where_no_document_is_a_ranks_work_and_that_of_one_where_it_is():
+    assert dynamic_cp_straggler(seen("fixed(tokens=64)"), setting=SETTING, cp=1) == 1.0
+    one = Setting(world=4, tokens_per_gpu=1024, cps=(2,), work=Work())
+    rare = Histogram()
+    rare.add(np.array([2048]))  # two of them a step, each over two ranks
+    assert dynamic_cp_straggler(rare, setting=one, cp=2) == pytest.approx(1.0)
+    assert dynamic_cp_straggler(rare, setting=one, cp=1) == pytest.approx(1.0)
+    lone = Histogram()
+    lone.add(np.array([2048] + 2048 * [1]))  # as many tokens again, hardly any work
+    assert 1.0 < dynamic_cp_straggler(lone, setting=one, cp=2) <= 2.0
+    assert dynamic_cp_gain(lone, setting=one, cp=2, static=1.0) == 1.0  # never below
+    assert dynamic_cp_gain(rare, setting=one, cp=2, static=3.0, attention_share=0.5) == 2.0
 
 
 def test_batches_are_counted_by_the_cp_that_their_longest_document_needs():

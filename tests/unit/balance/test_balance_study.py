@@ -30,6 +30,7 @@ ROW = {
     "max_over_min",
     "slowest_over_mean",
     "source",
+    "layers",
 }
 
 
@@ -106,7 +107,7 @@ def test_a_ratio_to_nothing_is_1_for_nothing_and_unknown_for_more():
         for one, base in ((even, even), (uneven, even), (even, uneven))
     ]
     assert [row.variance_ratio_to_cp1 for row in ratios] == [1.0, None, 0.0]
-    assert spread_cells(ratios[1])[5] == "-"
+    assert spread_cells(ratios[1])[6] == "-"
 
 
 def test_a_cap_cuts_documents_and_a_window_evens_them():

@@ -153,3 +153,61 @@ def test_an_inventory_that_is_none_is_refused(tmp_path, capsys):
     code, _, err = call(capsys, "plan", str(bad))
     assert code == 2
     assert "cannot read" in err
+
+
+def document_spec(tmp_path, lengths):
+    path = tmp_path / "documents.toml"
+    packed = f'seq_len = 32768\nmask = "document"\nlengths = "{lengths}"'
+    path.write_text(SPEC.replace("seq_len = 131072", packed).replace("cp = [4, 8]", "cp = [1, 8]"))
+    return str(path)
+
+
+def test_a_file_of_lengths_beside_the_spec_makes_a_straggler(tmp_path, capsys, monkeypatch):
+    (tmp_path / "lengths.csv").write_text("doc,tokens\n" + "a,500\n" * 95 + "b,30000\n" * 5)
+    spec = document_spec(tmp_path, "lengths.csv")
+    monkeypatch.chdir("/")
+    code, out, _ = call(capsys, "explain", spec, "--tp", "4", "--format", "json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["straggler"]["factor"] > 1.3
+    assert 0 < answer["straggler"]["seconds"] < answer["time"]["compute_s"]
+    assert sum(answer["time"].values()) == pytest.approx(answer["step_s"])
+    code, out, _ = call(capsys, "explain", spec, "--tp", "4")
+    assert "straggler: the slowest data-parallel group has" in out
+    code, out, _ = call(capsys, "plan", spec)
+    assert code == 0
+    assert "Attention work of the slowest group over the mean" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        ("10\n-5\n", "x.txt:2: '-5' is no document length"),
+        ("10\nten\n", "x.txt:2: 'ten' is no document length"),
+        ("10 20\n30 nan\n", "x.txt:2: 'nan' is no document length"),
+        ("\x1f\x8bbroken", "cannot read"),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "explain", "sweep"])
+def test_a_bad_file_of_lengths_exits_2_with_line_and_value(tmp_path, capsys, command, text, said):
+    (tmp_path / "x.txt").write_text(text, encoding="latin-1")
+    spec = document_spec(tmp_path, "x.txt")
+    more = ("--runs", str(tmp_path / "runs")) if command == "sweep" else ()
+    code, out, err = call(capsys, command, spec, *more)
+    assert (code, out) == (2, "")
+    assert "workload.lengths | " in err
+    if command != "sweep":
+        assert said in err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("lengths", ["absent.txt", ".", "zipf(a=1)", "a" * 5000])
+def test_lengths_that_are_no_file_and_no_distribution_are_refused_with_their_line(
+    tmp_path, capsys, lengths
+):
+    spec = document_spec(tmp_path, lengths)
+    code, out, err = call(capsys, "plan", spec)
+    assert (code, out) == (2, "")
+    assert "documents.toml:7: workload.lengths | " in err
+    assert "no file and no distribution" in err

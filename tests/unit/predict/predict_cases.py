@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+from cptune.balance.expected import expect_load
 from cptune.domain.candidate import Candidate, DataParallelKind
 from cptune.domain.layout import ParallelLayout
 from cptune.domain.workload import ModelShape, Workload, preset_fields
 from cptune.predict.case import Case, Machine
 from cptune.predict.facts import read_gpu
+from cptune.store.balance import open_lengths
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -34,12 +36,18 @@ def case(*, model="llama3-8b", seq_len=131072, batch=1, world=8, **more):
     shape = preset(model) if isinstance(model, str) else model
     parts = {k: more.pop(k) for k in ("stack", "constants") if k in more}
     workload = {k: more.pop(k) for k in ("mask", "precision", "lengths") if k in more}
+    batches = Workload(seq_len=seq_len, global_batch_seqs=batch, **workload)
     return Case(
         model=shape,
-        workload=Workload(seq_len=seq_len, global_batch_seqs=batch, **workload),
+        workload=batches,
         machine=machine(world=world, **more),
+        documents=documents(batches, world=world),
         **parts,
     )
+
+
+def documents(workload, *, world=64):
+    return expect_load(workload, world_size=world, open_file=open_lengths)
 
 
 def candidate(*, kind=DataParallelKind.ZERO1, **more):

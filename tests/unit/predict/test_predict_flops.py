@@ -4,15 +4,16 @@ import pytest
 from predict_cases import case, preset
 
 from cptune.domain.candidate import Recompute
+from cptune.domain.documents import DocumentLoad
 from cptune.domain.workload import AttentionMask, ModelShape, Workload
 from cptune.predict.flops import mfu, step_flop
 
 TOY = ModelShape(layers=2, hidden=4, heads=2, kv_heads=1, head_dim=2, ffn=8, vocab=10)
 
 
-def flop(model, seq_len, recompute=Recompute.NONE, **more):
+def flop(model, seq_len, recompute=Recompute.NONE, *, documents=None, **more):
     workload = Workload(seq_len=seq_len, global_batch_seqs=1, **more)
-    return step_flop(model, workload, recompute)
+    return step_flop(model, workload, recompute, documents)
 
 
 def test_llama3_8b_has_its_published_parameters():
@@ -48,8 +49,9 @@ def test_gelu_has_two_matrices_and_a_full_mask_no_half():
 
 
 def test_a_document_mask_counts_the_squares_of_its_documents():
-    whole = flop(TOY, 8, mask=AttentionMask.DOCUMENT, lengths="lognormal(mean=2, sigma=0)")
-    attention = 2 * 4 * (8 * 2 / 2) * 2 * 2
+    four = DocumentLoad(pairs_per_sequence=4 * 3.0, slowest_over_mean={1: 1.0})
+    whole = flop(TOY, 8, documents=four, mask=AttentionMask.DOCUMENT, lengths="fixed(tokens=2)")
+    attention = 2 * 4 * 12 * 2 * 2
     assert flop(TOY, 8).model - whole.model == 3 * (2 * 4 * (8 * 8 / 2) * 4 - attention)
 
 
