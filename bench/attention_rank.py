@@ -181,16 +181,14 @@ def _count(scheme: _Staged | _Relayed, sizes: Sizes) -> tuple[list[Tensor], Cost
         inputs_bytes = memory.live_bytes
         found = scheme.step(local, memory.phase)
     if isinstance(scheme, _Relayed):
-        moved, planned = (scheme.ring.forward_bytes, scheme.ring.backward_bytes), None
-        plan = scheme.cutter.plan
+        traffic, plan, planned = scheme.ring.traffic, scheme.cutter.plan, None
     else:
         traffic, plan = scheme.cp.traffic, scheme.cp.plan
-        moved = (traffic.forward_sent_bytes, traffic.backward_sent_bytes)
         promise = plan.bytes(dist.get_rank())
         planned = (promise.forward_sent, promise.backward_sent)
     return found, Cost(
-        forward_bytes=moved[0],
-        backward_bytes=moved[1],
+        forward_bytes=traffic.forward_sent_bytes,
+        backward_bytes=traffic.backward_sent_bytes,
         planned=planned,
         forward_peak_bytes=memory.peak_bytes["forward"] - inputs_bytes,
         backward_peak_bytes=memory.peak_bytes["backward"] - inputs_bytes,
