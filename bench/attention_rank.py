@@ -23,6 +23,7 @@ from cptune.bench.memory import TensorBudget
 
 Phase = Callable[[str], AbstractContextManager[None]]
 PERFECT = "perfect split"
+RING = "ring zigzag"
 STRATEGIES = ("relay", "ring", "all_gather")
 _EVERYTHING = 1 << 40
 
@@ -173,6 +174,12 @@ def measure(sizes: Sizes, *, repeats: int) -> Seen:
         difference = max(difference, *((a - b).abs().max().item() for a, b in pairs))
     turns = _time(schemes, sizes, repeats=repeats)
     return Seen(turns=turns, costs=costs, difference=difference)
+
+
+def measure_speed(sizes: Sizes, *, repeats: int) -> dict[str, list[Turn]]:
+    """Time the perfect split and the ring alone, turn by turn; collective."""
+    ring = _Staged(sizes, strategy="ring", sharding="zigzag")
+    return _time({PERFECT: _Perfect(sizes), RING: ring}, sizes, repeats=repeats)
 
 
 def _count(scheme: _Staged | _Relayed, sizes: Sizes) -> tuple[list[Tensor], Cost]:

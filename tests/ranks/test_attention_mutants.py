@@ -1,4 +1,4 @@
-"""Fourteen wrong implementations: the exactness check must refuse every one of them.
+"""Fifteen wrong implementations: the exactness check must refuse every one of them.
 
 CausalDropped          the causal flag never reaches the kernel
 TopLeft                a rectangle and its triangle are one oblong call, aligned top-left
@@ -6,6 +6,7 @@ EmptyRowSaysZero       the log-sum-exp of a row that saw nothing yet is taken as
 RunningSumInBf16       partial outputs are summed in bf16
 GradientsLost          one stage's gradients never go home
 StaleInBackward        backward attends the keys of the stage before
+ValuesForKeys          a peer's two messages are taken for one another
 WrongHalf              a peer's last rows are fetched where its first are needed
 DocumentsPadded        documents are padded to a multiple of two
 HeadsTiled             kv heads are tiled over query heads, not repeated
@@ -205,6 +206,15 @@ class StaleInBackward(WithTransport):
                 last = fresh
 
 
+class ValuesForKeys(WithTransport):
+    class transport_of(Transport):  # noqa: N801
+        def stream(
+            self, stages: Sequence[Stage], kv: KeyValue, *, during: Pass
+        ) -> Iterator[tuple[int, KeyValue]]:
+            for index, found in super().stream(stages, kv, during=during):
+                yield index, KeyValue(found.v, found.k)
+
+
 class SlowWire(MemoryWire):
     """Takes a message long after it was posted, as a slow link may."""
 
@@ -255,6 +265,7 @@ MUTANTS: dict[type[ContextParallel], tuple[View, str]] = {
     RunningSumInBf16: (CAUSAL, "ring"),
     GradientsLost: (CAUSAL, "ring"),
     StaleInBackward: (CAUSAL, "ring"),
+    ValuesForKeys: (CAUSAL, "ring"),
     WrongHalf: (CAUSAL, "ring"),
     DocumentsPadded: (PACKED, "ring"),
     HeadsTiled: (CAUSAL, "ring"),
