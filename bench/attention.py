@@ -11,6 +11,7 @@ from statistics import median
 
 import torch
 
+from bench import attention_speed
 from bench.attention_rank import PERFECT, STRATEGIES, Cost, Seen, Sizes, measure
 from bench.ranks import run_on_ranks
 from bench.record import Claim, Report, Table, at_most, exactly
@@ -69,7 +70,7 @@ def run() -> Report:
     seen = run_on_ranks(measure, world=TIMED[-1], sizes=packed, repeats=1 + REPEATS)
     tables += [_times(seen, packed), _counts(seen, packed)]
     claims += _document_claims(seen)
-    for table, found in (_grow(), _balance()):
+    for table, found in (_grow(), _balance(), attention_speed.compare()):
         tables.append(table)
         claims += found
     return Report(notes=NOTES, tables=tables, claims=claims)

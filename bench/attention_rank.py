@@ -23,6 +23,7 @@ from cptune.bench.memory import TensorBudget
 
 Phase = Callable[[str], AbstractContextManager[None]]
 PERFECT = "perfect split"
+RING = "ring zigzag"
 STRATEGIES = ("relay", "ring", "all_gather")
 _EVERYTHING = 1 << 40
 
@@ -175,22 +176,26 @@ def measure(sizes: Sizes, *, repeats: int) -> Seen:
     return Seen(turns=turns, costs=costs, difference=difference)
 
 
+def measure_speed(sizes: Sizes, *, repeats: int) -> dict[str, list[Turn]]:
+    """Time the perfect split and the ring alone, turn by turn; collective."""
+    ring = _Staged(sizes, strategy="ring", sharding="zigzag")
+    return _time({PERFECT: _Perfect(sizes), RING: ring}, sizes, repeats=repeats)
+
+
 def _count(scheme: _Staged | _Relayed, sizes: Sizes) -> tuple[list[Tensor], Cost]:
     with TensorBudget(_EVERYTHING) as memory:
         local = [scheme.cut(x).clone() for x in _inputs(sizes)]
         inputs_bytes = memory.live_bytes
         found = scheme.step(local, memory.phase)
     if isinstance(scheme, _Relayed):
-        moved, planned = (scheme.ring.forward_bytes, scheme.ring.backward_bytes), None
-        plan = scheme.cutter.plan
+        traffic, plan, planned = scheme.ring.traffic, scheme.cutter.plan, None
     else:
         traffic, plan = scheme.cp.traffic, scheme.cp.plan
-        moved = (traffic.forward_sent_bytes, traffic.backward_sent_bytes)
         promise = plan.bytes(dist.get_rank())
         planned = (promise.forward_sent, promise.backward_sent)
     return found, Cost(
-        forward_bytes=moved[0],
-        backward_bytes=moved[1],
+        forward_bytes=traffic.forward_sent_bytes,
+        backward_bytes=traffic.backward_sent_bytes,
         planned=planned,
         forward_peak_bytes=memory.peak_bytes["forward"] - inputs_bytes,
         backward_peak_bytes=memory.peak_bytes["backward"] - inputs_bytes,

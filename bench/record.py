@@ -63,6 +63,12 @@ def at_most(what: str, seen: float, bound: float) -> Claim:
     return Claim(what=what, seen=f"{seen:.4g}", wanted=wanted, holds=seen <= bound)
 
 
+def at_least(what: str, seen: float, bound: float) -> Claim:
+    """Claim that `seen` reaches `bound`."""
+    wanted = f"at least {bound:.4g}"
+    return Claim(what=what, seen=f"{seen:.4g}", wanted=wanted, holds=seen >= bound)
+
+
 def exactly(what: str, seen: object, wanted: object) -> Claim:
     """Claim that counts are equal."""
     return Claim(what=what, seen=f"{seen}", wanted=f"exactly {wanted}", holds=seen == wanted)

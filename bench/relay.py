@@ -19,14 +19,26 @@ from cptune.attention.mask import Mask, Pattern
 from cptune.attention.merge import Partial
 from cptune.attention.shard import Partition
 from cptune.attention.slices import Rows, Slice, build_slices
-from cptune.attention.transport import pack_kv, unpack_kv
+from cptune.attention.traffic import Pass, PassTraffic, Traffic
+from cptune.attention.transport import unpack_kv
 
 
 class _Hop:
     """One block on its way to the next rank while the one before it arrives."""
 
-    def __init__(self, block_R2BKD: Tensor, group: dist.ProcessGroup) -> None:
+    def __init__(
+        self,
+        block_R2BKD: Tensor,
+        group: dist.ProcessGroup,
+        *,
+        counters: tuple[Traffic, PassTraffic],
+    ) -> None:
         rank, size = group.rank(), group.size()
+        traffic, half = counters
+        before, after = traffic.peer((rank - 1) % size), traffic.peer((rank + 1) % size)
+        for sent, received in ((after, before), (half, half)):
+            sent.sent_bytes += block_R2BKD.nbytes
+            received.received_bytes += block_R2BKD.nbytes
         self._held, self._buffer = block_R2BKD, torch.empty_like(block_R2BKD)
         self._works = dist.batch_isend_irecv(
             [
@@ -64,16 +76,15 @@ class RelayRing:
         owners = [partition.intervals((rank - hop) % size) for hop in range(size)]
         pattern = partition.pattern or Pattern(mask=Mask.CAUSAL, seq_len=partition.seq_len)
         self._slices = [build_slices(pattern, q_intervals=own, kv_intervals=kv) for kv in owners]
-        self.forward_bytes = self.backward_bytes = 0
+        self.traffic = Traffic()
 
     def forward(self, q_BSHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor) -> Partial:
         """Attend block after block as they come by."""
         partial = Partial.empty(q_BSHD)
-        kv_R2BKD, coming = pack_kv(k_BSKD, v_BSKD, rows=k_BSKD.shape[1]), None
+        kv_R2BKD, coming = _pack_kv(k_BSKD, v_BSKD), None
         for hop, slices in enumerate(self._slices):
             if hop + 1 < len(self._slices):
-                coming = _Hop(kv_R2BKD, self._kv_group)
-                self.forward_bytes += kv_R2BKD.nbytes
+                coming = self._hop(kv_R2BKD, self._kv_group, during=Pass.FORWARD)
             for one in slices:
                 out_BSHD, lse_BHS = self._kernel.forward(_block(one, q_BSHD, kv_R2BKD))
                 partial.add(Rows(one.q_start, one.q_stop), out_BSHD, lse_BHS)
@@ -89,12 +100,11 @@ class RelayRing:
         q_BSHD, k_BSKD, v_BSKD = inputs
         out_BSHD = result.out.to(q_BSHD.dtype)
         dq_BSHD = torch.zeros_like(q_BSHD, dtype=torch.float32)
-        kv_R2BKD, coming = pack_kv(k_BSKD, v_BSKD, rows=k_BSKD.shape[1]), None
+        kv_R2BKD, coming = _pack_kv(k_BSKD, v_BSKD), None
         gradient: _Hop | None = None
         for hop, slices in enumerate(self._slices):
             if hop + 1 < len(self._slices):
-                coming = _Hop(kv_R2BKD, self._kv_group)
-                self.backward_bytes += kv_R2BKD.nbytes
+                coming = self._hop(kv_R2BKD, self._kv_group, during=Pass.BACKWARD)
             mine_R2BKD = torch.zeros_like(kv_R2BKD, dtype=torch.float32)
             dk_BRKD, dv_BRKD = unpack_kv(mine_R2BKD)
             for one in slices:
@@ -113,12 +123,19 @@ class RelayRing:
                 mine_R2BKD += gradient.wait()
             if coming:
                 kv_R2BKD, coming = coming.wait(), None
-            gradient = _Hop(mine_R2BKD, self._dkv_group)
-            self.backward_bytes += mine_R2BKD.nbytes
+            gradient = self._hop(mine_R2BKD, self._dkv_group, during=Pass.BACKWARD)
         assert gradient is not None, "at least the own block went round"
         dk_BRKD, dv_BRKD = unpack_kv(gradient.wait())
         dtype = q_BSHD.dtype
         return dq_BSHD.to(dtype), dk_BRKD.to(dtype), dv_BRKD.to(dtype)
+
+    def _hop(self, block_R2BKD: Tensor, group: dist.ProcessGroup, *, during: Pass) -> _Hop:
+        return _Hop(block_R2BKD, group, counters=(self.traffic, self.traffic.of(during)))
+
+
+def _pack_kv(k_BSKD: Tensor, v_BSKD: Tensor) -> Tensor:
+    """A block as one message: (R, 2, B, K, D)."""
+    return torch.stack([k_BSKD.transpose(0, 1), v_BSKD.transpose(0, 1)], dim=1)
 
 
 def _block(one: Slice, q_BSHD: Tensor, kv_R2BKD: Tensor) -> Block:

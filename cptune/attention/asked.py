@@ -3,15 +3,11 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from cptune.attention.choices import read_choice
 from cptune.attention.mask import Mask, build_pattern
 from cptune.attention.plan import Plan
 from cptune.attention.shard import Partition, Sharding
 from cptune.attention.strategy import Strategy, count_stages, count_ulysses
-
-DKV_WIRES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +52,3 @@ class Asked:
             ulysses=degree,
             nodes=None if self.nodes is None else tuple(self.nodes),
         )
-
-
-def read_dkv_wire(name: str | None) -> torch.dtype | None:
-    """The type of gradients on the wire; None is that of the inputs.
-
-    Raises:
-        ValueError: The name is unknown.
-    """
-    if name is None:
-        return None
-    return DKV_WIRES[read_choice(name, what="dkv_wire", choices=DKV_WIRES)]

@@ -10,10 +10,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cptune.attention.asked import Asked, read_dkv_wire
+from cptune.attention.asked import Asked
 from cptune.attention.attention import Attention, Staged, attend_staged, check_heads
 from cptune.attention.kernels import Kernel, choose_kernel, read_kernel_name
 from cptune.attention.plan import Plan
+from cptune.attention.rounding import default_rounding, read_rounding
 from cptune.attention.shard import Partition
 from cptune.attention.staged import Engine
 from cptune.attention.tokens import Tokens
@@ -68,8 +69,9 @@ class ContextParallel:
             kernel: "auto", or the name of one.
             nodes: Node of each rank of the group: what several ranks of a node need crosses a
                 boundary once.
-            dkv_wire: "bf16" or "fp32": gradients of keys and values on the wire, each rounded once
-                and summed in fp32 or better. None takes the type of the inputs.
+            dkv_wire: "scaled_fp16", "bf16" or "fp32": gradients of keys and values on the wire,
+                each rounded once and summed in fp32 or better. "scaled_fp16" is fp16 under a power
+                of two for each message. None is that for bf16 and fp16, else the inputs' type.
             heads: Query heads of this rank, if `plan.bytes` is wanted before the first attend.
                 `attend` then takes no other number. As the next three.
             kv_heads: Kv heads of this rank.
@@ -84,7 +86,7 @@ class ContextParallel:
         self._group = group
         self._rank = 0 if group is None else group.rank()
         self._asked_kernel = self._used_kernel = read_kernel_name(kernel)
-        self._dkv_dtype = read_dkv_wire(dkv_wire)
+        self._rounding = read_rounding(dkv_wire)
         plan = self._build_plan(
             Asked(
                 seq_len=seq_len,
@@ -104,7 +106,7 @@ class ContextParallel:
             kv_heads=kv_heads,
             head_dim=head_dim,
             itemsize=None if dtype is None else dtype.itemsize,
-            dkv_itemsize=self._dkv_dtype.itemsize if self._dkv_dtype else None,
+            dkv_itemsize=self._rounding.dtype.itemsize if self._rounding else None,
         )
         promised = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "dtype": dtype}
         self._promised = promised
@@ -231,7 +233,7 @@ class ContextParallel:
             transport=self._transport.among(self._plan.peers(self._rank)),
             kernel=kernel,
             scale=scale,
-            dkv_dtype=self._dkv_dtype or q_BSHD.dtype,
+            rounding=self._rounding or default_rounding(q_BSHD.dtype),
             spread=shares[place].spread,
         )
         if self._plan.ulysses == 1:

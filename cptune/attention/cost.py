@@ -55,6 +55,11 @@ class Widths:
         """Bytes of an element that partial results are summed in."""
         return 8 if self.itemsize == 8 else 4
 
+    @property
+    def halves(self) -> bool:
+        """Are the inputs narrower than what partial results are summed in?"""
+        return self.itemsize != self.sum_itemsize
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:

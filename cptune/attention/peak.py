@@ -1,9 +1,10 @@
 """Most bytes that attention holds on one rank beside its inputs: a walk through its schedule.
 
-It follows `staged`: what is in flight, the sums, and the result of one block at a time.
+It follows `staged`: what is in flight, the sums, and the result of one block at a time, as the CPU
+kernel makes it. Inputs are dense; of others, rows are copied to be sent.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from cptune.attention.cost import PlanPeak, Seat, Widths
 from cptune.attention.kernels.cpu_flash import BAND_ROWS
@@ -30,10 +31,10 @@ def count_peak(
     sums = rows * query * widths.sum_itemsize
     result = rows * query * widths.itemsize
     own = schedule.rows * keys
-    last = result if widths.itemsize != widths.sum_itemsize else 0
-    forward = own * widths.itemsize + sums + lse + max(last, _most(_ahead(schedule, widths)))
+    last = result if widths.halves else 0
+    forward = sums + lse + max(last, _most(_ahead(schedule, widths)))
     # The output and its log-sum-exp are kept for backward; then come the gradients of the inputs.
-    held = result + lse + sums + own * (widths.itemsize + widths.sum_itemsize)
+    held = result + lse + sums + own * widths.sum_itemsize
     gradients = local_len * keys * widths.itemsize + last if seat is None else 0
     backward = held + max(gradients, _most(_back(schedule, widths)))
     if seat is None:
@@ -56,7 +57,7 @@ def _most(found: Iterable[int]) -> int:
 def _ahead(schedule: Schedule, widths: Widths) -> Iterator[int]:
     """Keys in flight and a block's result, at each stage of forward."""
     row = 2 * widths.kv_heads * widths.head_dim * widths.itemsize
-    for held, slices in _steps(schedule):
+    for held, slices in _steps(schedule, schedule.local):
         yield held * row + _most(_block_forward(one, widths) for one in slices)
 
 
@@ -64,7 +65,9 @@ def _back(schedule: Schedule, widths: Widths) -> Iterator[int]:
     """Keys in flight, gradients on their way home, and a block's gradients, in backward."""
     element = 2 * widths.kv_heads * widths.head_dim
     flying = 0  # gradients posted by the stage before
-    for index, (held, slices) in enumerate(_steps(schedule)):
+    first = [one for one in schedule.local if not one.full]
+    last = [one for one in schedule.local if one.full]
+    for index, (held, slices) in enumerate(_steps(schedule, first)):
         stage = schedule.stages[index - 1] if index else None
         summed = stage.num_rows * element * widths.sum_itemsize if stage else 0
         flies = _wire_bytes(stage, widths) if stage else 0
@@ -77,24 +80,36 @@ def _back(schedule: Schedule, widths: Widths) -> Iterator[int]:
         freed = stage.num_rows * element * widths.itemsize if stage else 0
         yield held * element * widths.itemsize + flying + max(computing, sending - freed)
         flying = flies
+    yield flying + _most(_block_backward(one, widths) for one in last)
 
 
 def _block_forward(one: Slice, widths: Widths) -> int:
-    """Its output, its log-sum-exp and two weights; under a band, run by run, twice over."""
+    """Its output and log-sum-exp, as they are merged; under a band they come run by run."""
     rows = (one.q_stop - one.q_start) * widths.heads
-    found = rows * (widths.head_dim * widths.itemsize + 4 * widths.sum_itemsize)
-    found += _copies(one, widths)
-    return found + max(found, _mask_bytes(one, widths)) if one.band else found
+    made = rows * (widths.head_dim * widths.itemsize + widths.sum_itemsize) + _copies(one, widths)
+    merging = made + rows * (3 * widths.sum_itemsize + 1)  # of both, two of weights, a mask
+    if not one.band:
+        return merging
+    run_rows, seen = _run(one)
+    masks = run_rows * seen * (widths.itemsize + 2)
+    return max(merging, 2 * made, made + masks)
 
 
 def _block_backward(one: Slice, widths: Widths) -> int:
-    """Its three gradients; under a band also the sums of its runs."""
+    """Its three gradients and fp32 copies of halves; under a band also the parts of a run."""
+    wide = widths.sum_itemsize
     queries = (one.q_stop - one.q_start) * widths.heads * widths.head_dim
-    keys = (one.kv_stop - one.kv_start) * 2 * widths.kv_heads * widths.head_dim
-    found = (queries + keys) * widths.itemsize + 2 * _copies(one, widths)
+    kv_heads = widths.heads if widths.spread else widths.kv_heads
+    key = 2 * kv_heads * widths.head_dim
+    keys = (one.kv_stop - one.kv_start) * key
+    found = (queries + keys) * wide + _copies(one, widths)
+    if widths.halves:
+        found += (3 * queries + keys) * wide
     if not one.band:
         return found
-    return found + queries * widths.itemsize + keys * widths.sum_itemsize + _mask_bytes(one, widths)
+    rows, seen = _run(one)
+    run = rows * seen + seen * key
+    return found + run * wide + queries * wide
 
 
 def _copies(one: Slice, widths: Widths) -> int:
@@ -103,11 +118,11 @@ def _copies(one: Slice, widths: Widths) -> int:
     return rows * 2 * widths.heads * widths.head_dim * widths.itemsize
 
 
-def _mask_bytes(one: Slice, widths: Widths) -> int:
-    """Of one run of rows, as the CPU kernel goes through a band."""
+def _run(one: Slice) -> tuple[int, int]:
+    """(rows, keys) of one run of rows, as the CPU kernel goes through a band, each with a mask."""
     assert one.band, "a mask is made for a band"
     rows = min(one.q_stop - one.q_start, BAND_ROWS)
-    return rows * min(one.q_stop - one.q_start, rows + sum(one.band)) * widths.itemsize
+    return rows, min(one.q_stop - one.q_start, rows + sum(one.band))
 
 
 def _wire_bytes(stage: Stage, widths: Widths) -> int:
@@ -117,12 +132,12 @@ def _wire_bytes(stage: Stage, widths: Widths) -> int:
     return rows * 2 * widths.kv_heads * widths.head_dim * width
 
 
-def _steps(schedule: Schedule) -> Iterator[tuple[int, tuple[Slice, ...]]]:
+def _steps(schedule: Schedule, local: Sequence[Slice]) -> Iterator[tuple[int, Sequence[Slice]]]:
     """(rows of keys held beside the own ones, blocks), for the own block and every stage."""
     stages = schedule.stages
-    yield sum(_rows_held(one) for one in stages if one.post < 0), schedule.local
+    yield sum(_rows_held(one) for one in stages if one.post < 0), local
     for index, stage in enumerate(stages):
-        handing_on = {one.source for at, one in enumerate(stages) if at > index}
+        handing_on = {one.source for at, one in enumerate(stages) if at >= index}
         live = [
             one
             for at, one in enumerate(stages)

@@ -1,6 +1,6 @@
 """The forward and backward of staged attention on one rank.
 
-Shapes: B batch, S rows of this rank (padding included), R rows of a message, 2 key and value,
+Shapes: B batch, S rows of this rank (padding included), R rows of a stage, 2 key and value,
 H query heads, K kv heads, D head dim.
 """
 
@@ -13,10 +13,11 @@ from torch import Tensor
 
 from cptune.attention.kernels import Block, Kernel
 from cptune.attention.merge import Partial, accumulator_dtype
+from cptune.attention.rounding import Rounding
 from cptune.attention.slices import Rows, Slice
 from cptune.attention.stages import Schedule, Stage
 from cptune.attention.traffic import Pass
-from cptune.attention.transport import Transport, pack_kv, unpack_kv
+from cptune.attention.transport import KeyValue, Transport, unpack_kv
 from cptune.attention.wire import Exchange
 
 
@@ -35,26 +36,26 @@ class Saved:
 class Engine:
     """One rank's schedule with what carries it out. Collective: all ranks run both halves.
 
-    `dkv_dtype` is the type of gradients of keys and values on the wire. `spread` names the kv head
-    of each query head where they are not equal runs.
+    `rounding` is that of gradients of keys and values on the wire. `spread` names the kv head of
+    each query head where they are not equal runs.
     """
 
     schedule: Schedule
     transport: Transport
     kernel: Kernel
     scale: float
-    dkv_dtype: torch.dtype
+    rounding: Rounding
     spread: tuple[int, ...] | None = None
 
     def forward(self, q_BSHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor) -> Partial:
         """Attend the own rows, then stage by stage; padded rows stay (0, -inf)."""
-        own_R2BKD = pack_kv(k_BSKD, v_BSKD, rows=self.schedule.rows)
-        stream = self.transport.stream(self.schedule.stages, own_R2BKD, during=Pass.FORWARD)
+        own = KeyValue(k_BSKD, v_BSKD)
+        stream = self.transport.stream(self.schedule.stages, own, during=Pass.FORWARD)
         partial = Partial.empty(q_BSHD)
-        self._attend(partial, self.schedule.local, q_BSHD=q_BSHD, kv_R2BKD=own_R2BKD)
-        for stage, kv_R2BKD in stream:
-            self._attend(partial, stage.slices, q_BSHD=q_BSHD, kv_R2BKD=kv_R2BKD)
-            del kv_R2BKD  # before the stream makes room for the stage after next
+        self._attend(partial, self.schedule.local, q_BSHD=q_BSHD, kv=own)
+        for index, kv in stream:
+            self._attend(partial, self.schedule.stages[index].slices, q_BSHD=q_BSHD, kv=kv)
+            del kv  # before the stream makes room for the stage after next
         return partial
 
     def backward(self, dout_BSHD: Tensor, saved: Saved) -> tuple[Tensor, Tensor]:
@@ -66,38 +67,37 @@ class Engine:
         Returns:
             (dq_BSHD, dkv_R2BKD of the real rows), both in the type that they were summed in.
         """
-        own_R2BKD = pack_kv(saved.k, saved.v, rows=self.schedule.rows)
-        stream = self.transport.stream(self.schedule.stages, own_R2BKD, during=Pass.BACKWARD)
+        own = KeyValue(saved.k, saved.v)
+        stream = self.transport.stream(self.schedule.stages, own, during=Pass.BACKWARD)
         sums = _Sums(self, dout_BSHD=dout_BSHD, saved=saved)
-        returns = _Returns(self, dkv_R2BKD=_zeros(own_R2BKD))
+        returns = _Returns(self, dkv_R2BKD=_zeros_of(own, rows=self.schedule.rows))
         first = [one for one in self.schedule.local if not one.full]
         last = [one for one in self.schedule.local if one.full]
-        sums.add(first, kv_R2BKD=own_R2BKD, dkv_R2BKD=returns.dkv_R2BKD)
-        for index, (stage, kv_R2BKD) in enumerate(stream):
-            peers_R2BKD = _zeros(kv_R2BKD)
-            sums.add(stage.slices, kv_R2BKD=kv_R2BKD, dkv_R2BKD=peers_R2BKD)
-            del kv_R2BKD  # before the stream makes room for the stage after next
+        sums.add(first, kv=own, dkv_R2BKD=returns.dkv_R2BKD)
+        for index, kv in stream:
+            stage = self.schedule.stages[index]
+            peers_R2BKD = _zeros_of(kv, rows=stage.num_rows)
+            sums.add(stage.slices, kv=kv, dkv_R2BKD=peers_R2BKD)
+            del kv  # before the stream makes room for the stage after next
             returns.give(index, peers_R2BKD)
             del peers_R2BKD
-        sums.add(last, kv_R2BKD=own_R2BKD, dkv_R2BKD=returns.dkv_R2BKD)
+        sums.add(last, kv=own, dkv_R2BKD=returns.dkv_R2BKD)
         returns.finish()
         return sums.dq_BSHD, returns.dkv_R2BKD
 
-    def block(self, one: Slice, *, q_BSHD: Tensor, kv_R2BKD: Tensor) -> Block:
+    def block(self, one: Slice, *, q_BSHD: Tensor, kv: KeyValue) -> Block:
         """The rows of one slice."""
-        k_BRKD, v_BRKD = unpack_kv(kv_R2BKD[one.kv_start : one.kv_stop])
+        k_BRKD, v_BRKD = (x_BRKD[:, one.kv_start : one.kv_stop] for x_BRKD in kv)
         if self.spread is not None:
             k_BRKD, v_BRKD = k_BRKD[:, :, self.spread], v_BRKD[:, :, self.spread]
         q_BSHD = q_BSHD[:, one.q_start : one.q_stop]
         return Block(q_BSHD, k_BRKD, v_BRKD, causal=one.causal, scale=self.scale, band=one.band)
 
     def _attend(
-        self, partial: Partial, slices: Sequence[Slice], *, q_BSHD: Tensor, kv_R2BKD: Tensor
+        self, partial: Partial, slices: Sequence[Slice], *, q_BSHD: Tensor, kv: KeyValue
     ) -> None:
         for one in slices:
-            out_BSHD, lse_BHS = self.kernel.forward(
-                self.block(one, q_BSHD=q_BSHD, kv_R2BKD=kv_R2BKD)
-            )
+            out_BSHD, lse_BHS = self.kernel.forward(self.block(one, q_BSHD=q_BSHD, kv=kv))
             partial.add(Rows(one.q_start, one.q_stop), out_BSHD, lse_BHS)
             del out_BSHD, lse_BHS
 
@@ -134,19 +134,22 @@ class _Returns:
 
     def _post(self, index: int, peers_R2BKD: Tensor) -> None:
         stage = self._stages[index]
-        if stage.source is None:
-            # Rounded once, to the type on the wire; the owner adds in the accumulator type.
-            peers_R2BKD = peers_R2BKD.to(self._engine.dkv_dtype)
-        self._flying.append((index, self._engine.transport.give_back(stage, peers_R2BKD)))
+        given = self._engine.transport.give_back(stage, peers_R2BKD, rounding=self._rounding(stage))
+        self._flying.append((index, given))
 
     def _take_in(self) -> None:
         index, exchange = self._flying.popleft()
         stage = self._stages[index]
         into = self.dkv_R2BKD if stage.source is None else self._gathering[stage.source]
-        _add_returned(into, stage, exchange.wait())
+        _add_returned(into, stage, exchange.wait(), rounding=self._rounding(stage))
         exchange.finish()
         if stage.source is not None and self._last_use[stage.source] == index:
             self._post(stage.source, self._gathering.pop(stage.source))
+
+    def _rounding(self, stage: Stage) -> Rounding:
+        """Once, on the way to the owner; what is summed on the way there stays as it is."""
+        summed = Rounding(self.dkv_R2BKD.dtype)
+        return self._engine.rounding if stage.source is None else summed
 
 
 class _Sums:
@@ -154,15 +157,17 @@ class _Sums:
 
     def __init__(self, engine: Engine, *, dout_BSHD: Tensor, saved: Saved) -> None:
         self._engine, self._dout_BSHD, self._saved = engine, dout_BSHD, saved
-        self.dq_BSHD = _zeros(saved.q)
+        self.dq_BSHD = torch.zeros_like(
+            saved.q, dtype=accumulator_dtype(saved.q.dtype), memory_format=torch.contiguous_format
+        )
 
-    def add(self, slices: Sequence[Slice], *, kv_R2BKD: Tensor, dkv_R2BKD: Tensor) -> None:
+    def add(self, slices: Sequence[Slice], *, kv: KeyValue, dkv_R2BKD: Tensor) -> None:
         """Add blocks: to the query gradient, and to `dkv_R2BKD` where their keys lie."""
         dk_BRKD, dv_BRKD = unpack_kv(dkv_R2BKD)
         for one in slices:
             queries, keys = slice(one.q_start, one.q_stop), slice(one.kv_start, one.kv_stop)
             dq, dk, dv = self._engine.kernel.backward(
-                self._engine.block(one, q_BSHD=self._saved.q, kv_R2BKD=kv_R2BKD),
+                self._engine.block(one, q_BSHD=self._saved.q, kv=kv),
                 dout_BSHD=self._dout_BSHD[:, queries],
                 out_BSHD=self._saved.out[:, queries],
                 lse_BHS=self._saved.lse[:, :, queries],
@@ -180,14 +185,19 @@ class _Sums:
             into_BRKD.index_add_(2, index, part.to(into_BRKD.dtype))
 
 
-def _add_returned(into_R2BKD: Tensor, stage: Stage, found_R2BKD: Tensor) -> None:
+def _add_returned(
+    into_R2BKD: Tensor, stage: Stage, found_R2BKD: Tensor, *, rounding: Rounding
+) -> None:
     """Add what came for our rows, in the order of the stage's sends."""
-    row = 0
-    for transfer in stage.send:
-        for one in transfer.rows:
-            into_R2BKD[one.start : one.stop] += found_R2BKD[row : row + one.num_rows]
-            row += one.num_rows
+    messages = found_R2BKD.split([transfer.num_rows for transfer in stage.send])
+    for transfer, message_R2BKD in zip(stage.send, messages, strict=True):
+        factor = rounding.factor(message_R2BKD)
+        parts = message_R2BKD.split([one.num_rows for one in transfer.rows])
+        for one, part_R2BKD in zip(transfer.rows, parts, strict=True):
+            into_R2BKD[one.start : one.stop].addcmul_(part_R2BKD, factor)
 
 
-def _zeros(like: Tensor) -> Tensor:
-    return torch.zeros(like.shape, dtype=accumulator_dtype(like.dtype), device=like.device)
+def _zeros_of(kv: KeyValue, *, rows: int) -> Tensor:
+    """Gradients of keys and values, summed from here on, (R, 2, B, K, D)."""
+    batch, _, *row = kv.k.shape
+    return kv.k.new_zeros((rows, 2, batch, *row), dtype=accumulator_dtype(kv.k.dtype))

@@ -10,12 +10,13 @@ group, H query heads, K kv heads, N heads of one or the other, D head dim.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
 
 from cptune.attention.heads import HeadShare
-from cptune.attention.merge import accumulator_dtype
+from cptune.attention.rounding import Rounding
 from cptune.attention.shard import Partition
 from cptune.attention.slices import Rows
 from cptune.attention.staged import Engine, Saved
@@ -56,12 +57,15 @@ class HeadTrade:
         shape = packed[self.place].shape[1:]
         counts = [rows * shape.numel() for rows in self.rows]
         arrived = self._exchange(self.transport.kv_wire, packed, counts=counts, during=during)
-        whole_TBND = packed[0].new_empty((sum(self.rows), *shape))
-        for places, part in zip(self._places(whole_TBND), arrived, strict=True):
-            whole_TBND[places] = part.view(-1, *shape)
         share = self.shares[self.place]
         widths = [share.q.num_rows, share.kv.num_rows, share.kv.num_rows][: len(parts_BSND)]
-        return list(whole_TBND.transpose(0, 1).split(widths, dim=2))
+        batch, _, dim = shape
+        found = [packed[0].new_empty((batch, sum(self.rows), width, dim)) for width in widths]
+        for places, part in zip(self._places(found[0]), arrived, strict=True):
+            pieces = part.view(-1, *shape).transpose(0, 1).split(widths, dim=2)
+            for x_BTND, piece in zip(found, pieces, strict=True):
+                x_BTND[:, places] = piece
+        return found
 
     def give_back(
         self,
@@ -70,35 +74,47 @@ class HeadTrade:
         *,
         heads: Sequence[Rows],
         wire: Wire | None,
+        rounding: Rounding,
         during: Pass,
     ) -> None:
         """Send what was computed for the own heads home, and add what comes of all heads.
 
         Args:
-            x_BTND: Results for all rows of the group, in global order, in the type on the wire.
+            x_BTND: Results for all rows of the group, in global order; a head may have more than
+                one dim.
             into_BSND: This rank's rows with all heads.
             heads: Heads of each member.
             wire: Where.
+            rounding: Makes messages of what is sent.
             during: Which half of the step asks.
         """
-        batch, mine, dim = x_BTND.shape[0], self.rows[self.place], x_BTND.shape[3]
-        counts = [mine * batch * one.num_rows * dim for one in heads]
+        batch, _, _, *head = x_BTND.shape
+        mine, width = self.rows[self.place], prod(head)
+        counts = [mine * batch * one.num_rows * width for one in heads]
         x_TBND = x_BTND.transpose(0, 1)
-        parts = [x_TBND.index_select(0, places) for places in self._places(x_TBND)]
+        places = self._places(x_TBND)
+        parts = [rounding.encode(x_TBND.index_select(0, one)) for one in places]
         arrived = self._exchange(wire, parts, counts=counts, during=during)
         for one, part in zip(heads, arrived, strict=True):
-            part_RBND = part.view(mine, batch, one.num_rows, dim)
-            into_BSND[:, :mine, one.start : one.stop] += part_RBND.transpose(0, 1)
+            part_RBND = part.view(mine, batch, one.num_rows, *head)
+            into = into_BSND[:, :mine, one.start : one.stop]
+            into.addcmul_(part_RBND.transpose(0, 1), rounding.factor(part))
 
     def _exchange(
         self, wire: Wire | None, packed: Sequence[Tensor], *, counts: Sequence[int], during: Pass
     ) -> list[Tensor]:
         """One flat message to and from each other member; what is for ourselves stays."""
         others = [at for at in range(len(self.peers)) if at != self.place]
+        buffer = packed[0].new_empty(sum(counts[at] for at in others))
+        landing = buffer.split([counts[at] for at in others])
         exchange = Exchange(
             wire,
-            buffer=packed[0].new_empty(sum(counts[at] for at in others)),
-            recv=[(self.peers[at], counts[at]) for at in others if counts[at]],
+            buffer=buffer,
+            recv=[
+                (self.peers[at], into)
+                for at, into in zip(others, landing, strict=True)
+                if counts[at]
+            ],
             send=[(self.peers[at], packed[at].view(-1)) for at in others if packed[at].numel()],
             counters=(self.transport.traffic, self.transport.traffic.of(during)),
         )
@@ -144,7 +160,7 @@ class HeadParallel:
         """As Staged.forward; what is saved has this rank's heads of all tokens of its group."""
         q, k, v = self.trade.collect([q_BSHD, k_BSKD, v_BSKD], during=Pass.FORWARD)
         partial = self.engine.forward(q, k, v)
-        out_BTHD = partial.out.to(q.dtype)
+        out_BTHD, as_it_is = partial.out.to(q.dtype), Rounding(q.dtype)
         out_BSHD = torch.zeros_like(q_BSHD, memory_format=torch.contiguous_format)
         heads = [share.q for share in self.trade.shares]
         self.trade.give_back(
@@ -152,6 +168,7 @@ class HeadParallel:
             out_BSHD,
             heads=heads,
             wire=self.trade.transport.kv_wire,
+            rounding=as_it_is,
             during=Pass.FORWARD,
         )
         return out_BSHD, Saved(q, k, v, out_BTHD, partial.lse)
@@ -163,28 +180,29 @@ class HeadParallel:
         (dout_BTHD,) = self.trade.collect([dout_BSHD], during=Pass.BACKWARD)
         dq_BTHD, dkv_T2BKD = self.engine.backward(dout_BTHD, saved)
         del dout_BTHD
-        dq_BSHD = torch.zeros_like(dout_BSHD)
+        dq_BSHD, as_it_is = torch.zeros_like(dout_BSHD), Rounding(dout_BSHD.dtype)
         heads = [share.q for share in self.trade.shares]
         self.trade.give_back(
             dq_BTHD.to(dout_BSHD.dtype),
             dq_BSHD,
             heads=heads,
             wire=self.trade.transport.kv_wire,
+            rounding=as_it_is,
             during=Pass.BACKWARD,
         )
         del dq_BTHD
         batch, rows, _, dim = dout_BSHD.shape
-        acc = accumulator_dtype(dout_BSHD.dtype)
-        dkv_BSND = torch.zeros(batch, rows, kv_heads, 2 * dim, dtype=acc, device=dout_BSHD.device)
-        own_BTND = dkv_T2BKD.to(self.engine.dkv_dtype).permute(2, 0, 3, 1, 4).flatten(3)
+        dkv_BSK2D = dkv_T2BKD.new_zeros(batch, rows, kv_heads, 2, dim)
+        own_BTK2D = dkv_T2BKD.permute(2, 0, 3, 1, 4)
         del dkv_T2BKD
         heads = [share.kv for share in self.trade.shares]
         self.trade.give_back(
-            own_BTND,
-            dkv_BSND,
+            own_BTK2D,
+            dkv_BSK2D,
             heads=heads,
             wire=self.trade.transport.dkv_wire,
+            rounding=self.engine.rounding,
             during=Pass.BACKWARD,
         )
-        dk_BSKD, dv_BSKD = dkv_BSND.to(dout_BSHD.dtype).split(dim, dim=3)
+        dk_BSKD, dv_BSKD = dkv_BSK2D.to(dout_BSHD.dtype).unbind(dim=3)
         return dq_BSHD, dk_BSKD, dv_BSKD

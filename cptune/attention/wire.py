@@ -58,7 +58,7 @@ class Exchange:
         wire: Wire | None,
         *,
         buffer: Tensor,
-        recv: Sequence[tuple[int, int]],
+        recv: Messages,
         send: Messages,
         counters: tuple[Traffic, PassTraffic],
     ) -> None:
@@ -66,22 +66,21 @@ class Exchange:
 
         Args:
             wire: Where; None where there is nobody to exchange with.
-            buffer: Receives the messages of `recv` one after the other along its first dim.
-            recv: (peer, rows) of each message.
-            send: (peer, contiguous rows) of each message.
+            buffer: What the messages of `recv` fill.
+            recv: (peer, dense part of the buffer) of each message, peer by peer.
+            send: (peer, dense tensor) of each message.
             counters: What to count on: everything, and the direction this belongs to.
         """
         self._traffic, self._pass = counters
         self._buffer: Tensor | None = buffer
         self._sources = [peer for peer, _ in recv]
-        landing = list(zip(self._sources, buffer.split([n for _, n in recv]), strict=True))
-        self._held: list[tuple[int, Tensor]] = [*landing, *send]
+        self._held: list[tuple[int, Tensor]] = [*recv, *send]
         self._posted_s = time.perf_counter()
         assert wire is not None or not self._held, "messages, and nobody to exchange them with"
-        works = wire.post(recv=landing, send=send) if wire else []
+        works = wire.post(recv=recv, send=send) if wire else []
         # A backend that coalesces returns one work for the whole batch: it then is an arrival.
         self._arrivals, self._departures = list(works[: len(recv)]), list(works[len(recv) :])
-        for peer, tensor in landing:
+        for peer, tensor in recv:
             self._pass.received_bytes += tensor.nbytes
             self._traffic.peer(peer).received_bytes += tensor.nbytes
         for peer, tensor in send:
@@ -93,6 +92,8 @@ class Exchange:
         for index, source in enumerate(self._sources):
             if index < len(self._arrivals):
                 self._block_on(self._arrivals[index])
+            if source in self._sources[index + 1 :]:
+                continue  # more is to come from there
             self._traffic.peer(source).seconds += time.perf_counter() - self._posted_s
         self._arrivals.clear()
         del self._held[: len(self._sources)]

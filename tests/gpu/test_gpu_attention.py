@@ -21,6 +21,7 @@ from cptune.attention.kernels import (
     choose_kernel,
     why_not,
 )
+from cptune.attention.rounding import read_rounding
 from cptune.attention.slices import Band
 
 pytestmark = pytest.mark.gpu
@@ -78,9 +79,11 @@ def test_a_kernel_is_near_fp64_forward_and_backward(
     exact = in_fp64(block)
     out, lse = kernel.forward(block)
     wanted_out, wanted_lse = MathReference().forward(exact)
-    assert (out.dtype, lse.dtype) == (torch.bfloat16, torch.float32)
+    assert out.dtype in (torch.bfloat16, torch.float32)
+    assert lse.dtype == torch.float32
     assert error(out, wanted_out) <= MOST
     assert error(lse, wanted_lse) <= MOST
+    out = out.bfloat16()  # as it is kept for backward
     dout = torch.randn(out.shape, generator=torch.Generator().manual_seed(9)).to(out)
     # The log-sum-exp comes as rows of a longer one in use.
     longer = torch.cat([lse, lse], dim=2)[:, :, :ROWS]
@@ -102,6 +105,7 @@ def test_keys_of_another_number_and_rows_of_a_longer_tensor(
     out, lse = kernel.forward(part)
     wanted_out, wanted_lse = MathReference().forward(in_fp64(part))
     assert error(out, wanted_out) <= MOST
+    out = out.bfloat16()
     found = kernel.backward(part, dout_BSHD=out, out_BSHD=out, lse_BHS=lse)
     wanted = MathReference().backward(
         in_fp64(part), dout_BSHD=out.double(), out_BSHD=wanted_out, lse_BHS=wanted_lse
@@ -127,8 +131,18 @@ def test_a_kernel_that_is_not_built_for_the_device_is_an_error_that_says_why(
                 choose_kernel(kernel.name, **ask)
 
 
+def test_a_scaled_message_is_the_same_as_on_the_host(gpu: torch.device) -> None:
+    rounding = read_rounding("scaled_fp16")
+    for magnitude in (0.0, 1e-25, 1.0, 1e12, torch.inf):
+        part = torch.randn(5, 2, 1, 2, 64, generator=torch.Generator().manual_seed(1)) * magnitude
+        host, device = rounding.encode(part.clone()), rounding.encode(part.to(gpu))
+        assert torch.equal(host.view(torch.int16), device.cpu().view(torch.int16))
+        assert torch.equal(rounding.factor(host), rounding.factor(device).cpu())
+
+
 CASES = [
     {"mask": "causal"},
+    {"mask": "causal", "dkv_wire": "bf16"},
     {"mask": "full", "sharding": "contiguous", "strategy": "all_gather"},
     {"mask": "document", "docs": (300, 0, 1, 211, 511), "sharding": "balanced"},
     {"mask": "causal", "window": 77},

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from bench.relay import RelayRing
-from cptune.attention import ContextParallel
+from cptune.attention import ContextParallel, Traffic
 from cptune.attention.kernels import choose_kernel
 from cptune.attention.wire import split_group
 
@@ -39,10 +39,7 @@ def inputs_of(cp: ContextParallel):
         yield cp.shard(x, dim=1)
 
 
-def make_relay_step(cp: ContextParallel):
-    world = dist.group.WORLD
-    kernel = choose_kernel("auto", device_type="cpu", dtype=torch.bfloat16)
-    ring = RelayRing(cp.partition, kernel=kernel, groups=(world, split_group(world)))
+def make_relay_step(cp: ContextParallel, ring: RelayRing):
     q, k, v, dout = inputs_of(cp)
 
     def step() -> None:
@@ -51,11 +48,17 @@ def make_relay_step(cp: ContextParallel):
     return step
 
 
-def crossed_blocks(cp: ContextParallel) -> float:
+def make_relay(cp: ContextParallel) -> RelayRing:
+    world = dist.group.WORLD
+    kernel = choose_kernel("auto", device_type="cpu", dtype=torch.bfloat16)
+    return RelayRing(cp.partition, kernel=kernel, groups=(world, split_group(world)))
+
+
+def crossed_blocks(traffic: Traffic) -> float:
     """Blocks that this rank sent over the boundary in one step."""
     rank = dist.get_rank()
-    far = [peer for peer in cp.traffic.peers if NODES[peer] != NODES[rank]]
-    return sum(cp.traffic.peers[peer].sent_bytes for peer in far) / BLOCK_BYTES / TURNS
+    far = [peer for peer in traffic.peers if NODES[peer] != NODES[rank]]
+    return sum(traffic.peers[peer].sent_bytes for peer in far) / BLOCK_BYTES / TURNS
 
 
 def main(rank: int, world: int, address: str, port: int) -> None:
@@ -66,7 +69,12 @@ def main(rank: int, world: int, address: str, port: int) -> None:
     )
     flat = ContextParallel(dist.group.WORLD, seq_len=SEQ_LEN)
     nested = ContextParallel(dist.group.WORLD, seq_len=SEQ_LEN, nodes=NODES)
-    steps = {"relay": make_relay_step(flat), "flat": make_step(flat), "nested": make_step(nested)}
+    relay = make_relay(flat)
+    steps = {
+        "relay": make_relay_step(flat, relay),
+        "flat": make_step(flat),
+        "nested": make_step(nested),
+    }
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(TURNS):
         for name, step in steps.items():
@@ -75,7 +83,8 @@ def main(rank: int, world: int, address: str, port: int) -> None:
             step()
             dist.barrier()
             seconds[name].append(time.perf_counter() - start)
-    crossed = {"flat": crossed_blocks(flat), "nested": crossed_blocks(nested)}
+    counted = {"relay": relay.traffic, "flat": flat.traffic, "nested": nested.traffic}
+    crossed = {name: crossed_blocks(one) for name, one in counted.items()}
     sys.stdout.write(json.dumps({"seconds": seconds, "crossed": crossed}) + "\n")
     sys.stdout.flush()
     dist.barrier()

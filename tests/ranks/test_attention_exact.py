@@ -173,6 +173,25 @@ def test_layers_on_top_of_each_other_do_not_mix_their_messages(ranks: RankPool) 
     assert max(ranks.run(two_layers, world=4)) <= TOLERANCE
 
 
+def strided_error() -> float:
+    """Keys with their heads first, values as columns of a wider projection, two sequences."""
+    cp = ContextParallel(dist.group.WORLD, seq_len=31)
+    inputs = make_inputs(31, Shape(2, heads=4, kv_heads=2), torch.float64)
+    q, k, v, dout = (cp.shard(x, dim=1) for x in inputs)
+    k = k.transpose(1, 2).contiguous().transpose(1, 2)
+    v = torch.cat([v, v.new_full(v.shape, torch.nan)], dim=-1)[..., :HEAD_DIM]
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    out = cp.attend(*leaves)
+    found = [out.detach(), *torch.autograd.grad(out, leaves, dout)]
+    at = cp.positions[cp.valid]
+    pairs = zip(found, reference(inputs, View("causal")), strict=True)
+    return max((x[:, cp.valid] - y[:, at]).abs().max().item() for x, y in pairs)
+
+
+def test_rows_that_are_not_dense_are_sent_right(ranks: RankPool) -> None:
+    assert max(ranks.run(strided_error, world=3)) <= TOLERANCE
+
+
 def relative_errors(dtype: str, seq_len: int) -> float:
     shape = Shape(1, heads=4, kv_heads=2)
     inputs = make_inputs(seq_len, shape, getattr(torch, dtype))
@@ -203,6 +222,6 @@ def bytes_of_bf16() -> tuple[int, int]:
     return cp.traffic.backward_sent_bytes, planned.backward_sent
 
 
-def test_gradients_travel_in_the_input_dtype(ranks: RankPool) -> None:
+def test_gradients_travel_as_wide_as_the_inputs(ranks: RankPool) -> None:
     for moved, planned in ranks.run(bytes_of_bf16, world=3):
         assert moved == planned > 0

@@ -1,4 +1,4 @@
-"""Fourteen wrong implementations: the exactness check must refuse every one of them.
+"""Fifteen wrong implementations: the exactness check must refuse every one of them.
 
 CausalDropped          the causal flag never reaches the kernel
 TopLeft                a rectangle and its triangle are one oblong call, aligned top-left
@@ -6,6 +6,7 @@ EmptyRowSaysZero       the log-sum-exp of a row that saw nothing yet is taken as
 RunningSumInBf16       partial outputs are summed in bf16
 GradientsLost          one stage's gradients never go home
 StaleInBackward        backward attends the keys of the stage before
+ValuesForKeys          a peer's two messages are taken for one another
 WrongHalf              a peer's last rows are fetched where its first are needed
 DocumentsPadded        documents are padded to a multiple of two
 HeadsTiled             kv heads are tiled over query heads, not repeated
@@ -35,11 +36,12 @@ from cptune.attention.asked import Asked
 from cptune.attention.attention import Attention, Staged
 from cptune.attention.kernels import Block, CpuFlash, Kernel
 from cptune.attention.merge import Partial
+from cptune.attention.rounding import Rounding
 from cptune.attention.slices import Rows, Slice
 from cptune.attention.staged import Engine, Saved
 from cptune.attention.stages import Schedule, Stage, Transfer
 from cptune.attention.traffic import Pass
-from cptune.attention.transport import Transport
+from cptune.attention.transport import KeyValue, Transport
 from cptune.attention.wire import Exchange
 
 SEQ_LEN = 37
@@ -181,25 +183,36 @@ class GradientsLost(WithTransport):
     class transport_of(Transport):  # noqa: N801
         returns = 0
 
-        def give_back(self, stage: Stage, dkv_R2BKD: Tensor) -> Exchange:
+        def give_back(self, stage: Stage, dkv_R2BKD: Tensor, *, rounding: Rounding) -> Exchange:
             self.returns += 1
-            lost = self.returns == 2
-            return super().give_back(stage, torch.zeros_like(dkv_R2BKD) if lost else dkv_R2BKD)
+            if self.returns == 2:
+                dkv_R2BKD = torch.zeros_like(dkv_R2BKD)
+            return super().give_back(stage, dkv_R2BKD, rounding=rounding)
 
 
 class StaleInBackward(WithTransport):
     class transport_of(Transport):  # noqa: N801
         def stream(
-            self, stages: Sequence[Stage], kv_R2BKD: Tensor, *, during: Pass
-        ) -> Iterator[tuple[Stage, Tensor]]:
-            last_R2BKD: Tensor | None = None
-            for stage, fresh_R2BKD in super().stream(stages, kv_R2BKD, during=during):
-                given_R2BKD = fresh_R2BKD.clone()
-                if during is Pass.BACKWARD and last_R2BKD is not None:
-                    rows = min(len(last_R2BKD), len(given_R2BKD))
-                    given_R2BKD[:rows] = last_R2BKD[:rows]
-                yield stage, given_R2BKD
-                last_R2BKD = fresh_R2BKD
+            self, stages: Sequence[Stage], kv: KeyValue, *, during: Pass
+        ) -> Iterator[tuple[int, KeyValue]]:
+            last: KeyValue | None = None
+            for index, fresh in super().stream(stages, kv, during=during):
+                given = KeyValue(*(x_BRKD.clone() for x_BRKD in fresh))
+                if during is Pass.BACKWARD and last is not None:
+                    rows = min(last.k.shape[1], given.k.shape[1])
+                    for x_BRKD, old_BRKD in zip(given, last, strict=True):
+                        x_BRKD[:, :rows] = old_BRKD[:, :rows]
+                yield index, given
+                last = fresh
+
+
+class ValuesForKeys(WithTransport):
+    class transport_of(Transport):  # noqa: N801
+        def stream(
+            self, stages: Sequence[Stage], kv: KeyValue, *, during: Pass
+        ) -> Iterator[tuple[int, KeyValue]]:
+            for index, found in super().stream(stages, kv, during=during):
+                yield index, KeyValue(found.v, found.k)
 
 
 class SlowWire(MemoryWire):
@@ -217,12 +230,12 @@ class ReusedReturnBuffer(SimulatedContextParallel):
     class Reusing(Transport):
         held: Tensor | None = None
 
-        def give_back(self, stage: Stage, dkv_R2BKD: Tensor) -> Exchange:
+        def give_back(self, stage: Stage, dkv_R2BKD: Tensor, *, rounding: Rounding) -> Exchange:
             if self.held is None:
                 self.held = dkv_R2BKD.new_zeros((SEQ_LEN, *dkv_R2BKD.shape[1:]))
             shared_R2BKD = self.held[: len(dkv_R2BKD)]
             shared_R2BKD.copy_(dkv_R2BKD)
-            return super().give_back(stage, shared_R2BKD)
+            return super().give_back(stage, shared_R2BKD, rounding=rounding)
 
     def _build_transport(self, group: dist.ProcessGroup | None) -> Transport:
         assert isinstance(group, MemoryGroup)
@@ -252,6 +265,7 @@ MUTANTS: dict[type[ContextParallel], tuple[View, str]] = {
     RunningSumInBf16: (CAUSAL, "ring"),
     GradientsLost: (CAUSAL, "ring"),
     StaleInBackward: (CAUSAL, "ring"),
+    ValuesForKeys: (CAUSAL, "ring"),
     WrongHalf: (CAUSAL, "ring"),
     DocumentsPadded: (PACKED, "ring"),
     HeadsTiled: (CAUSAL, "ring"),

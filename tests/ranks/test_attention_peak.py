@@ -10,7 +10,8 @@ from cptune.bench.memory import TensorBudget
 
 ROWS_EACH = 64
 MOST = 1.25  # from 3 ranks, too few for the most that is ever in flight; all keys grow by 5/3
-NEAR = 0.15  # of what was measured
+NEAR = 0.001  # of what was measured: a scale for each message of gradients
+NEAR_TRADING = 0.10  # where heads are traded
 HEADS, KV_HEADS, HEAD_DIM = 8, 4, 16
 NODES = ("a", "a", "b", "b")
 
@@ -74,16 +75,25 @@ CASES = [
 def test_the_plan_foresees_the_peaks(ranks: RankPool, case: dict, dtype: str) -> None:
     for found in ranks.run(peaks_of, world=4, dtype=dtype, **case):
         for measured, planned in found.values():
-            assert planned == pytest.approx(measured, rel=NEAR)
+            near = NEAR_TRADING if case.get("strategy") in ("ulysses", "hybrid") else NEAR
+            assert planned == pytest.approx(measured, rel=near)
 
 
-@pytest.mark.parametrize("world", [2, 4, 5])
-def test_forward_holds_two_stages_its_own_block_the_sums_and_one_result(
-    ranks: RankPool, world: int
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("mask", ["causal", "full"])
+def test_forward_holds_two_stages_the_sums_and_one_result(
+    ranks: RankPool, dtype: str, mask: str
 ) -> None:
-    shard = 2 * ROWS_EACH * KV_HEADS * HEAD_DIM * 4
-    result = ROWS_EACH * HEADS * HEAD_DIM * 4
-    small = 8 * ROWS_EACH * HEADS * 4  # log-sum-exps and weights
-    for found in ranks.run(peaks_of, world=world):
-        measured, _ = found["forward"]
-        assert measured <= (1 + min(2, world - 1)) * shard + 2 * result + small
+    """The table of O(S/P): at equal rows 2, 4 and 8 ranks hold the same, all that is allowed."""
+    itemsize = getattr(torch, dtype).itemsize
+    stage = 2 * ROWS_EACH * KV_HEADS * HEAD_DIM * itemsize
+    result = ROWS_EACH * HEADS * HEAD_DIM
+    merging = ROWS_EACH * HEADS * (5 * 4 + 1)  # both log-sum-exps, their sum, two weights, a mask
+    worst: dict[int, int] = {}
+    for world in (2, 4, 8):
+        found = ranks.run(peaks_of, world=world, dtype=dtype, mask=mask)
+        assert all(measured == planned for measured, planned in (one["forward"] for one in found))
+        worst[world] = max(one["forward"][0] for one in found)
+        stages = min(2, world - 1)
+        assert worst[world] <= stages * stage + result * (4 + itemsize) + merging
+    assert worst[8] == worst[4] == worst[2] + stage or mask == "causal"

@@ -83,7 +83,7 @@ class Kernel(Protocol):
         """Attend one block.
 
         Returns:
-            (out_BSHD in the dtype of q, lse_BHS in fp32 or better, natural log).
+            (out_BSHD in the dtype of q or wider, lse_BHS in fp32 or better, natural log).
         """
         ...
 
@@ -99,6 +99,6 @@ class Kernel(Protocol):
             lse_BHS: Log-sum-exp over all blocks.
 
         Returns:
-            (dq_BSHD, dk_BRKD, dv_BRKD): this block's part of each.
+            (dq_BSHD, dk_BRKD, dv_BRKD): this block's part of each, in the dtype of q or wider.
         """
         ...

@@ -47,7 +47,7 @@ class CpuFlash:
                 attn_mask=run.mask,
                 scale=block.scale,
             )
-            for run in _runs(block)
+            for run in _runs(block, dtype=block.q.dtype)
         ]
         out_BHSD, lse_BHS = (torch.cat(parts, dim=2) for parts in zip(*found, strict=True))
         return out_BHSD.transpose(1, 2), lse_BHS
@@ -55,9 +55,14 @@ class CpuFlash:
     def backward(
         self, block: Block, *, dout_BSHD: Tensor, out_BSHD: Tensor, lse_BHS: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As Kernel.backward."""
-        dout_BHSD, q_BHSD, k_BKRD, v_BKRD, out_BHSD = _heads_first(
-            dout_BSHD, block.q, block.k, block.v, out_BSHD
+        """As Kernel.backward, in fp32 or better.
+
+        Given halves, the operator adds up the gradients of keys and values in that type, query
+        block by query block: three times the error of one rounding, more the longer the block.
+        """
+        dout_BHSD, q_BHSD, k_BKRD, v_BKRD, out_BHSD = (
+            x.to(accumulator_dtype(x.dtype))
+            for x in _heads_first(dout_BSHD, block.q, block.k, block.v, out_BSHD)
         )
         if block.band is None:
             found = _flash_backward(
@@ -73,9 +78,9 @@ class CpuFlash:
             )
             dq_BSHD, dk_BRKD, dv_BRKD = (x.transpose(1, 2) for x in found)
             return dq_BSHD, dk_BRKD, dv_BRKD
-        dk_BKRD, dv_BKRD = (_zeros(x) for x in (k_BKRD, v_BKRD))
+        dk_BKRD, dv_BKRD = torch.zeros_like(k_BKRD), torch.zeros_like(v_BKRD)
         dq: list[Tensor] = []
-        for run in _runs(block):
+        for run in _runs(block, dtype=q_BHSD.dtype):
             dq_BHSD, dk, dv = _flash_backward(
                 dout_BHSD[:, :, run.rows],
                 q_BHSD[:, :, run.rows],
@@ -91,7 +96,7 @@ class CpuFlash:
             dq.append(dq_BHSD)
             dk_BKRD[:, :, run.keys] += dk
             dv_BKRD[:, :, run.keys] += dv
-        parts = (torch.cat(dq, dim=2), dk_BKRD.to(block.k.dtype), dv_BKRD.to(block.v.dtype))
+        parts = (torch.cat(dq, dim=2), dk_BKRD, dv_BKRD)
         dq_BSHD, dk_BRKD, dv_BRKD = (x.transpose(1, 2) for x in parts)
         return dq_BSHD, dk_BRKD, dv_BRKD
 
@@ -104,7 +109,7 @@ class _Run(NamedTuple):
     mask: Tensor  # SR
 
 
-def _runs(block: Block) -> Iterator[_Run]:
+def _runs(block: Block, *, dtype: torch.dtype) -> Iterator[_Run]:
     assert block.band is not None, "runs are cut for a band"
     left, right = block.band
     count = block.q.shape[1]
@@ -113,14 +118,10 @@ def _runs(block: Block) -> Iterator[_Run]:
         first, last = max(0, start - left), min(count, stop + right)
         seen_SR = torch.ones(stop - start, last - first, dtype=torch.bool)
         seen_SR = seen_SR.tril(start - first + right).triu(start - first - left)
-        mask_SR = torch.zeros(seen_SR.shape, dtype=block.q.dtype)
+        mask_SR = torch.zeros(seen_SR.shape, dtype=dtype)
         yield _Run(
             slice(start, stop), slice(first, last), mask_SR.masked_fill_(~seen_SR, -torch.inf)
         )
-
-
-def _zeros(like: Tensor) -> Tensor:
-    return torch.zeros(like.shape, dtype=accumulator_dtype(like.dtype))
 
 
 def _heads_first(*tensors_BSHD: Tensor) -> list[Tensor]:

@@ -28,7 +28,7 @@ class MathReference:
         weights_BKGSR = (scores_BKGSR - lse_BKGS.unsqueeze(-1)).exp()
         v_BRKD = block.v.to(scores_BKGSR.dtype)
         out_BSKGD = torch.einsum("bkgsr,brkd->bskgd", weights_BKGSR, v_BRKD)
-        return out_BSKGD.flatten(2, 3).to(block.q.dtype), lse_BKGS.flatten(1, 2)
+        return out_BSKGD.flatten(2, 3), lse_BKGS.flatten(1, 2)
 
     def backward(
         self, block: Block, *, dout_BSHD: Tensor, out_BSHD: Tensor, lse_BHS: Tensor
@@ -46,8 +46,7 @@ class MathReference:
         dscores_BKGSR = block.scale * weights_BKGSR * (dweights_BKGSR - delta_BKGS1)
         dq_BSKGD = torch.einsum("bkgsr,brkd->bskgd", dscores_BKGSR, block.k.to(acc))
         dk_BRKD = torch.einsum("bkgsr,bskgd->brkd", dscores_BKGSR, q_BSKGD)
-        dtype = block.q.dtype
-        return dq_BSKGD.flatten(2, 3).to(dtype), dk_BRKD.to(dtype), dv_BRKD.to(dtype)
+        return dq_BSKGD.flatten(2, 3), dk_BRKD, dv_BRKD
 
 
 def _grouped(x_BSHD: Tensor, kv_heads: int) -> Tensor:

@@ -102,7 +102,7 @@ def test_plan_bytes_are_bound_by_the_constructor_or_the_first_attend() -> None:
             "strategy is 'p2p', wanted one of ring, all_gather, ulysses, hybrid$",
         ),
         ({"kernel": "flash"}, "kernel is 'flash', wanted one of auto, .*, cpu_flash, math"),
-        ({"dkv_wire": "fp8"}, "dkv_wire is 'fp8', wanted one of bf16, fp32"),
+        ({"dkv_wire": "fp8"}, "dkv_wire is 'fp8', wanted one of scaled_fp16, bf16, fp32"),
         ({"nodes": ["a", "b"]}, "nodes names 2 ranks, wanted the 1 of the group"),
         ({"mask": "document"}, "docs is empty, wanted the documents' lengths"),
         ({"docs": [6]}, "docs are given with mask causal, wanted none or mask document"),
