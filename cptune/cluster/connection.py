@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from types import FrameType
 
@@ -40,6 +40,8 @@ class RayNode:
 def connected(address: str, *, cpus: int) -> Generator[list[RayNode]]:
     """Connect to Ray and give its nodes; a local Ray is started for this and ended with it.
 
+    Until it ends, standard output is standard error: Ray prints there what became of a worker.
+
     Args:
         address: "local", or the address of a running cluster.
         cpus: Logical CPUs of a local Ray: one for each rank, however many cores there are.
@@ -50,10 +52,11 @@ def connected(address: str, *, cpus: int) -> Generator[list[RayNode]]:
     with _reaped() if address == LOCAL else nullcontext(), _own_exit_code() as take_signals:
         _start(address, cpus=cpus)
         take_signals()
-        try:
-            yield _nodes()
-        finally:
-            ray.shutdown()
+        with redirect_stdout(sys.stderr):
+            try:
+                yield _nodes()
+            finally:
+                ray.shutdown()
 
 
 def _start(address: str, *, cpus: int) -> None:
