@@ -75,6 +75,8 @@ class SearchLoop:
     def run(self) -> Choice:
         """Try candidates until the trials, the time or the legal set is spent; then choose."""
         clock, sampler = self._seams.clock, self._seams.sampler
+        if self._finished():
+            self._prune()
         deadline_s = clock.monotonic_s() + self._budget.wall_s
         while True:
             done, total = self._progress()
@@ -131,7 +133,7 @@ class SearchLoop:
     def _prune(self) -> None:
         """Keep a row for each candidate that its prediction rules out; none is launched.
 
-        After a trial, so that the first, the control, is tried whatever it needs.
+        Only after a trial: the first, the control, is tried whatever it needs.
         """
         pruned = prune(self._space, tried=self._trials, why=self._seams.why_too_big)
         for one in pruned:
