@@ -20,7 +20,7 @@ class Evidence(StrEnum):
 
     PROVEN = "proven"  # a rule that no measurement could change
     MEASURED = "measured"  # every legal layout of that CP was tried
-    PREDICTED = "predicted"  # a bound of the model rules it out
+    PREDICTED = "predicted"  # a bound of the model rules out what was not tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

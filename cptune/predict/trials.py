@@ -1,21 +1,36 @@
-"""What is expected of the trials of a sweep on CPU processes, before they run."""
+"""What is expected of the trials of a sweep on CPU processes, and what finished ones teach."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cptune.domain.candidate import Candidate
 from cptune.domain.documents import DocumentLoad
+from cptune.domain.outcome import (
+    Failure,
+    MemoryShortage,
+    OomKind,
+    OutcomeKind,
+)
 from cptune.domain.study import SweepSpec
-from cptune.domain.trial import Predicted
+from cptune.domain.trial import Predicted, Trial
+from cptune.domain.units import bytes_text
+from cptune.predict.calibrate import UNCALIBRATED, Calibration, Residual, calibrate
 from cptune.predict.case import Case, Machine
 from cptune.predict.facts import read_gpu
 from cptune.predict.prediction import Predictor
 
 #: gloo between two ranks of one host, each way at once: 32 MB in 75 to 95 ms on two cores.
 _LOOPBACK_BYTES_PER_S = 0.4e9
+_MOST_EXPOSED = 0.99  # so that a step that only waited still says something of its compute
 
 
 class TrialPredictor:
     """Predicts the candidates of a resolved spec with the constants of the `cpu` device.
+
+    Their rates are those of no processor in particular, so the first finished trial is believed
+    whole. What is learnt depends on the measured trials alone, so a resumed sweep predicts as one
+    that never stopped.
 
     Args:
         spec: The resolved spec.
@@ -32,20 +47,16 @@ class TrialPredictor:
         capacity_bytes: int,
         documents: DocumentLoad | None = None,
     ) -> None:
-        assert spec.cluster.world_size is not None, "the spec is resolved"
-        node_size = max(1, spec.cluster.world_size // nodes)
-        machine = Machine(
-            gpu=read_gpu("cpu"),
-            world_size=spec.cluster.world_size,
-            node_size=node_size,
-            island_size=node_size,
-            island_bytes_per_s=_LOOPBACK_BYTES_PER_S,
-            network_bytes_per_s=spec.cluster.network_bytes_per_s or _LOOPBACK_BYTES_PER_S,
-            capacity_bytes=capacity_bytes,
-            memory_margin=spec.cluster.memory_margin,
-        )
-        case = Case(model=spec.model, workload=spec.workload, machine=machine, documents=documents)
-        self._predictor = Predictor(case)
+        self._case = _case(spec, nodes=nodes, capacity_bytes=capacity_bytes, documents=documents)
+        self._plain = Predictor(self._case)
+        self._predictor = self._plain
+        self._measured: dict[str, Trial] = {}
+        self.calibration: Calibration = UNCALIBRATED
+
+    @property
+    def model_version(self) -> str:
+        """The version that the next prediction carries."""
+        return self.calibration.model_version(self._case.constants.version)
 
     def predict(self, candidate: Candidate) -> Predicted:
         """The step time and the memory band of one candidate."""
@@ -61,3 +72,83 @@ class TrialPredictor:
     def attention_share(self, candidate: Candidate) -> float:
         """Attention's share of the step of one candidate, were all data-parallel groups even."""
         return self._predictor.predict(candidate).time.attention_share
+
+    def learn(self, trials: Iterable[Trial]) -> bool:
+        """Take finished trials, in any order; True when a new version of the model begins."""
+        self._measured |= {one.candidate.key: one for one in trials if one.measurement}
+        known = sorted(self._measured.values(), key=lambda trial: trial.number)
+        found = calibrate([self._residual(one) for one in known], belief_trials=0.0)
+        if found == self.calibration:
+            return False
+        self.calibration = found
+        self._predictor = Predictor(self._case, found)
+        return True
+
+    def why_too_big(self, candidate: Candidate) -> Failure | None:
+        """Why the candidate cannot fit: even the least that it must hold exceeds the budget.
+
+        The bound is that of the model as it ships: what was learnt narrows a band, it proves
+        nothing.
+        """
+        capacity = self._case.machine.capacity_bytes
+        low = round(self._plain.lowest_bytes(candidate))
+        if not capacity or low <= capacity:
+            return None
+        return Failure(
+            kind=OutcomeKind.INFEASIBLE,
+            message=(
+                f"predicted, not tried: needs at least {bytes_text(low)} of "
+                f"{bytes_text(capacity)}, {bytes_text(low - capacity)} too much "
+                f"(model {self._case.constants.version})"
+            ),
+            shortage=MemoryShortage(kind=OomKind.CAPACITY, asked_bytes=low, free_bytes=capacity),
+        )
+
+    def fastest(self, candidates: Iterable[Candidate], *, count: int) -> list[Candidate]:
+        """The best predicted, first those whose likely peak leaves the margin; ties by key."""
+        predictor = self._predictor
+
+        def order(candidate: Candidate) -> tuple[bool, float, str]:
+            seen = predictor.predict(candidate)
+            return predictor.is_tight(seen.memory), seen.time.step_s, candidate.key
+
+        return sorted(candidates, key=order)[:count]
+
+    def _residual(self, trial: Trial) -> Residual:
+        seen = trial.measurement
+        assert seen is not None, "only measured trials are kept"
+        said = self._plain.predict(trial.candidate)
+        exposed_s = min(seen.exposed_s, _MOST_EXPOSED * seen.step_s)
+        return Residual(
+            predicted_compute_s=said.time.compute_s,
+            measured_compute_s=seen.step_s - exposed_s,
+            predicted_exposed_s=said.time.step_s - said.time.compute_s,
+            measured_exposed_s=exposed_s,
+            predicted_peak_bytes=said.memory.likely_bytes,
+            measured_peak_bytes=seen.peak_allocated_bytes,
+        )
+
+
+def _case(
+    spec: SweepSpec, *, nodes: int, capacity_bytes: int, documents: DocumentLoad | None
+) -> Case:
+    assert spec.cluster.world_size is not None, "the spec is resolved"
+    node_size = max(1, spec.cluster.world_size // nodes)
+    machine = Machine(
+        gpu=read_gpu("cpu"),
+        world_size=spec.cluster.world_size,
+        node_size=node_size,
+        island_size=node_size,
+        island_bytes_per_s=_LOOPBACK_BYTES_PER_S,
+        network_bytes_per_s=spec.cluster.network_bytes_per_s or _LOOPBACK_BYTES_PER_S,
+        capacity_bytes=capacity_bytes,
+        memory_margin=spec.cluster.memory_margin,
+    )
+    return Case(
+        model=spec.model,
+        workload=spec.workload,
+        machine=machine,
+        stack=spec.stack.kind,
+        pipeline=spec.stack.pipeline,
+        documents=documents,
+    )

@@ -171,7 +171,12 @@ def _place(trial: Trial, chosen: Trial) -> tuple[Ruling, str]:
 
 #: Failures that say something about the candidate; the others leave its CP open.
 _CONCLUSIVE = frozenset(
-    {OutcomeKind.OUT_OF_MEMORY, OutcomeKind.WRONG_RESULT, OutcomeKind.NOT_APPLIED}
+    {
+        OutcomeKind.INFEASIBLE,
+        OutcomeKind.OUT_OF_MEMORY,
+        OutcomeKind.WRONG_RESULT,
+        OutcomeKind.NOT_APPLIED,
+    }
 )
 
 
@@ -198,10 +203,13 @@ def _entry(cp: int, *, verdicts: Sequence[Verdict], space: SearchSpace) -> Certi
         reason = f"not ruled out: {tally}; {_name(open_ones[0])}: {open_ones[0].reason}"
         return CertificateEntry(cp=cp, reason=reason, evidence=None)
     near = min(judged, key=_nearness)
-    reason = f"all {legal} layouts tried: {tally}; nearest, {_name(near)}: {near.reason}"
+    untried = counts[OutcomeKind.INFEASIBLE]
+    tried = f"{legal - untried} of {legal}" if untried else f"all {legal}"
+    reason = f"{tried} layouts tried: {tally}; nearest, {_name(near)}: {near.reason}"
     if more := space.untriable.get(cp):
         reason += f" ({more} more that these trials cannot run are not judged)"
-    return CertificateEntry(cp=cp, reason=reason, evidence=Evidence.MEASURED)
+    evidence = Evidence.PREDICTED if untried else Evidence.MEASURED
+    return CertificateEntry(cp=cp, reason=reason, evidence=evidence)
 
 
 def _never_tried(cp: int, space: SearchSpace) -> str:

@@ -13,6 +13,7 @@ from cptune.domain.study import Budget
 from cptune.domain.trial import Predicted, Trial
 from cptune.seams import Clock, Launcher, Ledger, Observer, Sampler
 from cptune.search.choose import Choice, Limits, choose
+from cptune.search.foresight import WhyTooBig, is_pruned, prune, pruned_note
 from cptune.search.space import SearchSpace
 
 _MAX_ATTEMPTS = 2
@@ -36,6 +37,7 @@ class Seams:
     clock: Clock
     observer: Observer
     predict: Predict = _nothing
+    why_too_big: WhyTooBig = _nothing
 
 
 class SearchLoop:
@@ -73,9 +75,13 @@ class SearchLoop:
     def run(self) -> Choice:
         """Try candidates until the trials, the time or the legal set is spent; then choose."""
         clock, sampler = self._seams.clock, self._seams.sampler
-        total = min(self._budget.trials, len(self._space.candidates))
+        if self._finished():
+            self._prune()
         deadline_s = clock.monotonic_s() + self._budget.wall_s
-        while (done := len(self._finished())) < total:
+        while True:
+            done, total = self._progress()
+            if done >= total:
+                break
             if clock.monotonic_s() >= deadline_s:
                 self._seams.observer.note(
                     f"the time budget of {self._budget.wall_s:g} s ended after {done} of {total} "
@@ -89,6 +95,7 @@ class SearchLoop:
             trial = self._try(candidate)
             sampler.tell(trial)
             self._seams.observer.trial_finished(trial, best=self._choice().trial)
+            self._prune()
         return self._choice()
 
     def _choice(self) -> Choice:
@@ -115,6 +122,39 @@ class SearchLoop:
             if candidate.layout.cp < chosen.candidate.layout.cp and candidate.key not in tried
         }
         return owed if owed and remaining <= len(owed) else None
+
+    def _progress(self) -> tuple[int, int]:
+        """Candidates tried, and how many there will be; what is pruned counts as neither."""
+        finished = self._finished()
+        pruned = sum(is_pruned(trial) for trial in finished)
+        total = min(self._budget.trials, len(self._space.candidates) - pruned)
+        return len(finished) - pruned, total
+
+    def _prune(self) -> None:
+        """Keep a row for each candidate that its prediction rules out; none is launched.
+
+        Only after a trial: the first, the control, is tried whatever it needs.
+        """
+        pruned = prune(self._space, tried=self._trials, why=self._seams.why_too_big)
+        for one in pruned:
+            now = self._seams.clock.utc()
+            trial = Trial(
+                number=self._next_number(),
+                attempt=0,
+                candidate=one.candidate,
+                placement=self._seams.launcher.place(one.candidate),
+                outcome=one.failure,
+                convergence_fingerprint=self._stamp.convergence,
+                execution_fingerprint=self._stamp.execution,
+                started_at=now,
+                finished_at=now,
+                predicted=self._seams.predict(one.candidate),
+            )
+            self._seams.ledger.append(trial)
+            self._trials.append(trial)
+        if pruned:
+            self._seams.sampler.restore(self._finished())
+            self._seams.observer.note(pruned_note(pruned, of=len(self._space.candidates)))
 
     def _try(self, candidate: Candidate) -> Trial:
         before = [trial for trial in self._trials if trial.candidate.key == candidate.key]

@@ -6,7 +6,7 @@ is lost, foreign or behind from the trials it is given.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from cptune.domain.candidate import Candidate
 from cptune.domain.outcome import OutcomeKind
-from cptune.domain.study import SearchSettings
+from cptune.domain.study import SamplerName, SearchSettings
 from cptune.domain.trial import Trial
 from cptune.errors import SpecError
 from cptune.search.sampler.legal_set import LegalSetSampler, inner_sampler
@@ -53,6 +53,8 @@ class OptunaSampler:
         self._candidates = {candidate.key: candidate for candidate in space.candidates}
         self._baseline = baseline
         self._legal = LegalSetSampler(inner_sampler(settings), space)
+        self._led = settings.sampler is SamplerName.TPE
+        self._seeds: tuple[str, ...] = ()
         self._asked: dict[str, optuna.Trial] = {}
         self._done: set[str] = set()
         self._study = open_study(study_name, storage, self._legal)
@@ -64,12 +66,21 @@ class OptunaSampler:
         wanted = [key for key in untried if among is None or key in among]
         if not wanted:
             return None
-        self._legal.open_keys = [self._baseline.key] if self._baseline.key in wanted else wanted
+        firsts = [key for key in (self._baseline.key, *self._seeds) if key in wanted]
+        self._legal.open_keys = firsts[:1] or wanted
         trial = self._study.ask(fixed_distributions=self._legal.distributions)
         key = next(key for key in wanted if self._legal.params[key] == trial.params)
         trial.set_user_attr("candidate_key", key)
         self._asked[key] = trial
         return self._candidates[key]
+
+    def seed(self, candidates: Iterable[Candidate]) -> None:
+        """Ask for these first, in this order, after the baseline.
+
+        Only TPE is led so: the others are what it is compared with.
+        """
+        if self._led:
+            self._seeds = tuple(candidate.key for candidate in candidates)
 
     def tell(self, trial: Trial) -> None:
         """Take the last attempt of a candidate that was asked for."""

@@ -68,3 +68,23 @@ def test_a_prediction_carries_the_calibration_that_moved_it():
 def test_a_measurement_of_nothing_is_refused():
     with pytest.raises(ValueError, match="wanted both above 0"):
         calibrate([residual(peak=0.0)])
+
+
+def test_one_odd_trial_moves_little():
+    steady = [residual(compute=2.0)] * 4
+    found = calibrate([*steady, residual(compute=50.0)], belief_trials=0.0)
+    assert found.compute_factor == pytest.approx(2.0)
+
+
+def test_unknown_rates_are_learnt_whole_from_one_trial():
+    found = calibrate([residual(compute=5.0, exposed=7.0, peak=1.2)], belief_trials=0.0)
+    assert found.compute_factor == pytest.approx(5.0)
+    assert found.exposed_factor == pytest.approx(7.0)
+    assert found.peak_factor == pytest.approx(1.2 ** (1 / 3))  # bytes are counted, and believed
+
+
+def test_waiting_that_nobody_predicted_goes_with_the_compute():
+    hidden = replace(residual(), predicted_exposed_s=0.01, measured_exposed_s=10.0)
+    found = calibrate([hidden], belief_trials=0.0)
+    assert found.exposed_factor == 1.0
+    assert found.compute_factor == pytest.approx(2.0)

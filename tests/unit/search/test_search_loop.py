@@ -173,7 +173,12 @@ def test_a_second_loss_is_the_answer():
 
 
 @pytest.mark.parametrize(
-    "kind", [k for k in OutcomeKind if k.value not in ("measured", "node_lost", "communication")]
+    "kind",
+    [
+        k
+        for k in OutcomeKind
+        if k.value not in ("measured", "node_lost", "communication", "infeasible")
+    ],
 )
 def test_other_failures_are_not_tried_again(kind):
     bench = Bench(ScriptedLauncher({CP1.key: failed(kind)}), trials=1)

@@ -365,3 +365,31 @@ def test_a_stopped_trial_does_not_stand_for_the_one_that_the_ledger_holds(path):
     asked, kept = heal(path, trials)
 
     assert_whole(trials, asked, kept)
+
+
+def test_the_best_predicted_come_after_the_baseline(path):
+    seeds = [SPACE.candidates[5], SPACE.candidates[1]]
+    with open_sampler(path, baseline=BASELINE) as sampler:
+        sampler.seed(seeds)
+        assert ask_all(sampler, at_most=3) == [BASELINE.key, *(one.key for one in seeds)]
+        assert len(set(ask_all(sampler))) == len(SPACE.candidates) - 3
+
+
+def test_a_seed_that_was_tried_or_is_not_wanted_is_passed_over(path):
+    first, second = SPACE.candidates[5], SPACE.candidates[1]
+    with open_sampler(path, baseline=BASELINE) as sampler:
+        sampler.restore([trial_of(BASELINE), trial_of(first, number=1)])
+        sampler.seed([first, second])
+        other = SPACE.candidates[2]
+        assert sampler.ask(among={other.key}) == other
+        assert sampler.ask() == second
+
+
+@pytest.mark.parametrize("name", [SamplerName.RANDOM, SamplerName.BRUTE_FORCE])
+def test_what_tpe_is_compared_with_is_not_seeded(path, name):
+    orders = []
+    for seeds in ((), SPACE.candidates[-3:]):
+        with open_sampler(IN_MEMORY, name=name) as sampler:
+            sampler.seed(seeds)
+            orders.append(ask_all(sampler))
+    assert orders[0] == orders[1]
