@@ -11,7 +11,7 @@ import difflib
 import json
 import re
 import tomllib
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -20,7 +20,7 @@ import tomli_w
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from cptune.domain.study import SweepSpec
-from cptune.domain.workload import preset_fields
+from cptune.domain.workload import FULL_LENGTHS, preset_fields
 from cptune.errors import SpecError
 
 QUICKSTART = "quickstart"
@@ -49,7 +49,17 @@ def load(path: Path) -> SweepSpec:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
         raise SpecError(f"cannot read {path}: {exc}", hint="wanted a sweep.toml") from exc
-    return parse(text, source=str(path), default_name=path.stem)
+    return _placed(parse(text, source=str(path), default_name=path.stem), folder=path.parent)
+
+
+def _placed(spec: SweepSpec, *, folder: Path) -> SweepSpec:
+    """The spec with a file of lengths as an absolute path: relative ones start at the spec."""
+    if spec.workload.lengths == FULL_LENGTHS:
+        return spec
+    from cptune.balance.documents import beside  # numpy, which few specs need
+
+    placed = replace(spec.workload, lengths=beside(spec.workload.lengths, folder))
+    return replace(spec, workload=placed)
 
 
 def load_quickstart(name: str = QUICKSTART) -> SweepSpec:

@@ -20,6 +20,7 @@ from cptune.domain.recipe import Recipe
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec
 from cptune.domain.trial import Trial
+from cptune.domain.workload import AttentionMask
 from cptune.errors import LedgerError, SpecError
 from cptune.logs import EventLog
 from cptune.predict.trials import TrialPredictor
@@ -27,7 +28,7 @@ from cptune.recipe.fingerprint import stamp_of
 from cptune.report.observers import Logged
 from cptune.seams import Observer
 from cptune.search.choose import Choice, Limits
-from cptune.search.loop import Seams, SearchLoop
+from cptune.search.loop import Predict, Seams, SearchLoop, nothing
 from cptune.search.prepare import SQLITE, Prepared, prepare, refuse_gpus
 from cptune.search.sampler import OptunaSampler
 from cptune.search.space import SearchSpace
@@ -109,6 +110,7 @@ def run_sweep(
         if topology is None and spec.cluster.world_size is None:
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=0))
         prepared = prepare(spec, topology)
+        lengths = _read_lengths(prepared.spec)
         run = stack.enter_context(_open_run(prepared.spec, runs / spec.name, resume=resume))
         sampler = stack.enter_context(_open_sampler(prepared, run))
         if not resume:
@@ -120,19 +122,46 @@ def run_sweep(
         log = stack.enter_context(closing(_open_log(run.path / "log.jsonl")))
         log.write("sweep_started", resume=resume, address=address, pid=os.getpid())
         observer = Logged(observer, log)
-        ready = stack.enter_context(ready_for_trials(prepared.spec, nodes=nodes, topology=topology))
+        ready = stack.enter_context(
+            ready_for_trials(prepared.spec, nodes=nodes, topology=topology, lengths=lengths)
+        )
         seams = Seams(
             sampler=sampler,
             launcher=ready.launcher,
             ledger=ParquetLedger(run.path, writable=True),
             clock=SystemClock(),
             observer=observer,
-            predict=TrialPredictor(
-                prepared.spec, nodes=len(topology.nodes), capacity_bytes=ready.capacity_bytes
-            ).predict,
+            predict=_predictor(prepared, topology, ready.capacity_bytes, observer),
         )
         limits = _limits(prepared.spec, capacity_bytes=ready.capacity_bytes)
-        return _search(prepared, run=run, topology=topology, limits=limits, seams=seams)
+        write_durably(run.topology_path, json.dumps(topology.to_json(), indent=1).encode())
+        stamp = stamp_of(prepared.spec, topology_hash=topology.content_hash, lengths=lengths)
+        return _search(prepared, run=run, stamp=stamp, limits=limits, seams=seams)
+
+
+def _read_lengths(spec: SweepSpec) -> tuple[int, ...]:
+    """What the documents of the batch are drawn from; empty where its mask knows none."""
+    if spec.workload.mask is not AttentionMask.DOCUMENT:
+        return ()
+    from cptune.balance.documents import read_pool  # numpy, which few sweeps need
+    from cptune.store.balance import open_lengths
+
+    return read_pool(spec.workload, open_file=open_lengths)
+
+
+def _predictor(
+    prepared: Prepared, topology: Topology, capacity_bytes: int, observer: Observer
+) -> Predict:
+    """Expects something of each candidate, or of none where the lengths cannot be planned."""
+    predictor = TrialPredictor(
+        prepared.spec, nodes=len(topology.nodes), capacity_bytes=capacity_bytes
+    )
+    try:
+        predictor.predict(prepared.baseline)
+    except SpecError as exc:
+        observer.note(f"trials are not predicted: {exc}")
+        return nothing
+    return predictor.predict
 
 
 def _open_run(spec: SweepSpec, path: Path, *, resume: bool) -> RunDirectory:
@@ -201,11 +230,9 @@ def _limits(spec: SweepSpec, *, capacity_bytes: int) -> Limits:
 
 
 def _search(
-    prepared: Prepared, *, run: RunDirectory, topology: Topology, limits: Limits, seams: Seams
+    prepared: Prepared, *, run: RunDirectory, stamp: Stamp, limits: Limits, seams: Seams
 ) -> Sweep:
     spec, space = prepared.spec, prepared.space
-    write_durably(run.topology_path, json.dumps(topology.to_json(), indent=1).encode())
-    stamp = stamp_of(spec, topology_hash=topology.content_hash)
     loop = SearchLoop(space, limits=limits, budget=spec.budget, stamp=stamp, seams=seams)
     choice = loop.run()
     return Sweep(

@@ -123,7 +123,7 @@ def rank_report(rank: int = 0, **changes: object) -> RankReport:
         "kernel": "eager",
         "first_loss": 5.5,
         "first_grad_norm": 1.25,
-        "sample_hash": "s0",
+        "sample_hash": "0",
     }
     return RankReport(**{**fields, **changes})
 

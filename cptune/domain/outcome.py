@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, median, quantiles
+
+from cptune.domain import timing
+from cptune.domain.timing import CI_SHARE
 
 
 class OutcomeKind(StrEnum):
@@ -77,7 +81,10 @@ class EdgeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
-    """What one rank saw over the timed steps; peaks are over warm-up and timed steps together."""
+    """What one rank saw over the timed steps; peaks are over warm-up and timed steps together.
+
+    `warmup_s` are the steps before, which count for nothing else.
+    """
 
     rank: int
     node: str
@@ -100,15 +107,18 @@ class RankReport:
     first_grad_norm: float
     sample_hash: str
     edges: tuple[EdgeReport, ...] = ()
+    warmup_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """What a candidate cost on real hardware.
 
-    `step_s` is the median over steps of the slowest rank. Exposed seconds are per step: on each
-    rank the median over steps of the time blocked in waits, then the mean over ranks. For pp it is
-    the time in which a rank has no micro-batch to compute, the bubble and the transfers in it.
+    `step_s` is the median over steps of the slowest rank, `step_ci_share` half its 95% interval
+    over itself (None: too few steps), and `noisy` says that this is more than was wanted. Exposed
+    seconds are per step: on each rank the median over steps of the time blocked in waits, then the
+    mean over ranks. For pp it is the time in which a rank has no micro-batch to compute, the bubble
+    and the transfers in it.
     """
 
     step_s: float
@@ -131,6 +141,8 @@ class Measurement:
     first_loss: float
     first_grad_norm: float
     ranks: tuple[RankReport, ...]
+    step_ci_share: float | None = None
+    noisy: bool = False
 
     @property
     def exposed_s(self) -> float:
@@ -143,8 +155,15 @@ class Measurement:
         return self.exposed_s / self.step_s
 
 
-def measurement_from(reports: tuple[RankReport, ...], *, tokens_per_step: int) -> Measurement:
-    """Join the reports of all ranks of one trial.
+def slowest_steps(reports: Iterable[RankReport]) -> list[float]:
+    """Each timed step, as long as its slowest rank took."""
+    return [max(times) for times in zip(*(report.step_s for report in reports), strict=True)]
+
+
+def measurement_from(
+    reports: tuple[RankReport, ...], *, tokens_per_step: int, ci_share: float = CI_SHARE
+) -> Measurement:
+    """Join the reports of all ranks of one trial; above `ci_share` its timing is noisy.
 
     Raises:
         ValueError: when ranks report different numbers of steps.
@@ -152,7 +171,7 @@ def measurement_from(reports: tuple[RankReport, ...], *, tokens_per_step: int) -
     counts = {len(report.step_s) for report in reports}
     if len(counts) != 1 or counts == {0}:
         raise ValueError(f"ranks timed {sorted(counts)} steps; wanted one number above 0")
-    slowest = [max(times) for times in zip(*(report.step_s for report in reports), strict=True)]
+    slowest = slowest_steps(reports)
     step_s = median(slowest)
     deciles = quantiles(slowest, n=10, method="inclusive") if len(slowest) > 1 else [step_s] * 9
     pairs = [report.attended_pairs for report in reports]
@@ -177,4 +196,6 @@ def measurement_from(reports: tuple[RankReport, ...], *, tokens_per_step: int) -
         first_loss=reports[0].first_loss,
         first_grad_norm=reports[0].first_grad_norm,
         ranks=reports,
+        step_ci_share=timing.ci_share(slowest),
+        noisy=timing.is_noisy(slowest, wanted=ci_share),
     )

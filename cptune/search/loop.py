@@ -22,7 +22,8 @@ _MAX_ATTEMPTS = 2
 Predict = Callable[[Candidate], Predicted | None]
 
 
-def _nothing(candidate: Candidate) -> None:
+def nothing(candidate: Candidate) -> None:
+    """Expect nothing of a candidate."""
     del candidate
 
 
@@ -35,7 +36,7 @@ class Seams:
     ledger: Ledger
     clock: Clock
     observer: Observer
-    predict: Predict = _nothing
+    predict: Predict = nothing
 
 
 class SearchLoop:
@@ -160,7 +161,7 @@ class SearchLoop:
         anchor = next((trial for trial in self._trials if trial.measurement), None)
         return (
             why_not_applied(outcome, candidate.layout)
-            or why_unlike_batch(outcome, candidate.layout)
+            or why_unlike_batch(outcome, candidate.layout, anchor)
             or why_unlike(outcome, anchor)
             or outcome
         )

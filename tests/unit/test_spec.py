@@ -357,3 +357,23 @@ def test_changes_are_named_with_both_values():
         "cluster.gpu: None -> 'cpu'",
         "workload.seq_len: 64 -> 128",
     ]
+
+
+def test_a_file_of_lengths_is_found_beside_its_spec(tmp_path):
+    path = tmp_path / "packed.toml"
+    text = write_toml(sweep_spec())
+    path.write_text(
+        text.replace('mask = "causal"\nlengths = "full"', 'mask = "document"\nlengths = "a/b.txt"')
+    )
+
+    spec = load(path)
+
+    assert spec.workload.lengths == str(tmp_path / "a/b.txt")
+    assert load_again(spec, tmp_path) == spec
+
+
+def load_again(spec, folder):
+    kept = folder / "runs" / "spec.toml"
+    kept.parent.mkdir()
+    kept.write_text(write_toml(spec))
+    return load(kept)

@@ -78,7 +78,6 @@ def test_what_is_left_out_is_counted_by_rule_and_told_once_each():
         "kv-heads": 2,
         "ffn": 2,
         "vocab": 2,
-        "torch trial: kv replication": 2,
     }
     assert len(space.reasons) == 3
 
@@ -118,7 +117,7 @@ def test_nothing_legal_says_the_rules_and_the_nearest_layout():
 
     assert str(caught.value) == (
         "no layout of 3 ranks is legal: 2 combinations of the axes break rules (heads x2, "
-        "kv-heads x2, ffn x2, vocab x2, torch trial: kv replication x2, global-batch x1)"
+        "kv-heads x2, ffn x2, vocab x2, global-batch x1)"
     )
     assert caught.value.hint.startswith("the nearest one, tp3 cp1 dp1: 8 query heads do not")
 
@@ -251,7 +250,7 @@ def test_gpus_are_not_silently_tried_as_cpus():
 
 def test_what_no_candidate_could_run_is_refused_at_once():
     spec = sweep_spec().__class__(
-        name="a", model=sweep_spec().model, workload=workload(precision="fp8", mask="document")
+        name="a", model=sweep_spec().model, workload=workload(precision="fp8", lengths="prolong")
     )
 
     with pytest.raises(SpecError) as caught:
@@ -259,5 +258,6 @@ def test_what_no_candidate_could_run_is_refused_at_once():
 
     assert str(caught.value).splitlines() == [
         "workload.precision | precision fp8 cannot be tried by the torch trial, wanted bf16, fp32",
-        "workload.mask | mask document cannot be tried by the torch trial, wanted causal, full",
+        "workload.lengths | lengths prolong cannot be tried by the torch trial, wanted full, or "
+        'mask "document", which alone knows documents',
     ]
