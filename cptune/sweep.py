@@ -226,6 +226,7 @@ def _limits(spec: SweepSpec, *, capacity_bytes: int) -> Limits:
         capacity_bytes=capacity_bytes,
         memory_margin=spec.cluster.memory_margin,
         objective=spec.objective,
+        ci_share=spec.budget.ci_share,
     )
 
 

@@ -66,6 +66,11 @@ class Packs:
         """The attention of a sequence without documents."""
         return self._context([self._whole], self._rows_of([self._whole]))
 
+    @property
+    def kernel(self) -> str:
+        """The kernel that ran in the last step; before the first, the one asked for."""
+        return next(iter(self._plans.values()), self._whole).cp.kernel
+
     def prepare(self, packs: Sequence[Documents]) -> None:
         """Plan the sequences of the next step; costs nothing for those planned already."""
         wanted = dict.fromkeys(docs for docs in packs if docs)

@@ -128,7 +128,7 @@ def _report(
         * layers
         // len(timed),
         sent_bytes=(cp.traffic.forward_sent_bytes + cp.traffic.backward_sent_bytes) // len(timed),
-        kernel=cp.kernel,
+        kernel=step.packs.kernel,
         first_loss=first.loss,
         first_grad_norm=first.grad_norm,
         sample_hash=feed.first_hash,

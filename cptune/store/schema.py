@@ -55,6 +55,7 @@ TRIALS = _schema(
     "trials",
     {
         **_TRIAL_KEY,
+        "round": _WHOLE,
         "outcome": _WORD,
         "reason": _WORD,
         **_AXES,
