@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from bench import attention, balance, monitor, predict
+from bench import attention, balance, monitor, predict, trial
 from bench.record import write_page
 
 BENCHMARKS = {
@@ -14,6 +14,7 @@ BENCHMARKS = {
     "balance": balance.run,
     "monitor": monitor.run,
     "predict": predict.run,
+    "trial": trial.run,
 }
 
 

@@ -29,7 +29,13 @@ from cptune.report.observers import Logged
 from cptune.seams import Observer
 from cptune.search.choose import Choice, Limits
 from cptune.search.loop import Predict, Seams, SearchLoop, nothing
-from cptune.search.prepare import SQLITE, Prepared, prepare, refuse_gpus
+from cptune.search.prepare import (
+    SQLITE,
+    Prepared,
+    prepare,
+    refuse_gpus,
+    refuse_other_batch,
+)
 from cptune.search.sampler import OptunaSampler
 from cptune.search.space import SearchSpace
 from cptune.store.files import write_durably
@@ -235,6 +241,7 @@ def _search(
 ) -> Sweep:
     spec, space = prepared.spec, prepared.space
     loop = SearchLoop(space, limits=limits, budget=spec.budget, stamp=stamp, seams=seams)
+    refuse_other_batch(loop.trials, stamp)
     choice = loop.run()
     return Sweep(
         spec=spec,

@@ -1,7 +1,9 @@
 """The legal set of small worlds, exactly; what is left out, and by which rule."""
 
+from dataclasses import replace
+
 import pytest
-from fakes import candidate, setting, space_of, sweep_spec, workload
+from fakes import STAMP, candidate, setting, space_of, sweep_spec, trial_of, workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,7 +12,7 @@ from cptune.domain.rules import why_infeasible
 from cptune.domain.study import Axes, Baseline
 from cptune.domain.workload import divisors
 from cptune.errors import SpecError
-from cptune.search.prepare import prepare, resolve
+from cptune.search.prepare import prepare, refuse_other_batch, resolve
 from cptune.search.space import build_space, choose_baseline, explicit
 from topology.nouns import Gpu, Node, Topology
 
@@ -261,3 +263,14 @@ def test_what_no_candidate_could_run_is_refused_at_once():
         "workload.lengths | lengths prolong cannot be tried by the torch trial, wanted full, or "
         'mask "document", which alone knows documents',
     ]
+
+
+def test_a_run_whose_documents_changed_is_not_gone_on_with():
+    trial = trial_of(candidate(), number=3)
+
+    refuse_other_batch([trial], STAMP)
+    with pytest.raises(SpecError, match=r"trial 3 of this run trained on another batch") as caught:
+        refuse_other_batch([trial], replace(STAMP, convergence="d" * 64))
+    assert caught.value.hint == (
+        "restore the file of document lengths, or give the run another name"
+    )
