@@ -75,6 +75,10 @@ class Observer(Protocol):
         """A candidate goes to the launcher; `done` of `total` are finished."""
         ...
 
+    def finalist_started(self, candidate: Candidate, *, turn: int, turns: int) -> None:
+        """A candidate goes to the launcher once more, in one of the rounds of the finals."""
+        ...
+
     def trial_finished(self, trial: Trial, *, best: Trial | None) -> None:
         """A trial was kept; `best` is the choice as it would be now."""
         ...

@@ -21,9 +21,8 @@ import tomli_w
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from cptune.domain.checks import is_file
-from cptune.domain.documents import FULL
 from cptune.domain.study import SweepSpec
-from cptune.domain.workload import preset_fields
+from cptune.domain.workload import FULL_LENGTHS, preset_fields
 from cptune.errors import SpecError
 
 QUICKSTART = "quickstart"
@@ -59,8 +58,8 @@ def load(path: Path) -> SweepSpec:
 def _with_lengths(spec: SweepSpec, *, folder: Path, text: str, source: str) -> SweepSpec:
     """The spec with the whole path of its file of lengths, so that it holds anywhere."""
     lengths = spec.workload.lengths
-    if lengths == FULL or Path(lengths).is_absolute():  # who reads the lengths says what is wrong
-        return spec
+    if lengths == FULL_LENGTHS or Path(lengths).is_absolute():
+        return spec  # who reads the lengths says what is wrong
     from cptune.balance.distributions import is_distribution, known_names  # brings numpy
 
     path = folder / lengths
@@ -72,7 +71,7 @@ def _with_lengths(spec: SweepSpec, *, folder: Path, text: str, source: str) -> S
     seen = f"{lengths!r} is no file and no distribution"
     raise SpecError(
         _located(source, _key_lines(text), ("workload", "lengths"), seen),
-        hint=f'wanted "{FULL}", a file of lengths or {", ".join(known_names())}',
+        hint=f'wanted "{FULL_LENGTHS}", a file of lengths or {", ".join(known_names())}',
     )
 
 

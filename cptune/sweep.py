@@ -22,17 +22,24 @@ from cptune.domain.recipe import Recipe
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec
 from cptune.domain.trial import Trial
-from cptune.errors import LedgerError, SpecError
-from cptune.logs import EventLog
+from cptune.domain.workload import AttentionMask
+from cptune.errors import SpecError
+from cptune.opening import check_path, open_log, open_run
 from cptune.predict.trials import TrialPredictor
 from cptune.recipe.fingerprint import stamp_of
 from cptune.report.observers import Logged
-from cptune.seams import Observer
+from cptune.seams import Launcher, Observer
 from cptune.search.choose import Choice, Limits
 from cptune.search.expected import ExpectSteps
 from cptune.search.foresight import LearningLedger
 from cptune.search.loop import Seams, SearchLoop
-from cptune.search.prepare import SQLITE, Prepared, prepare, refuse_gpus, trial_stack
+from cptune.search.prepare import (
+    SQLITE,
+    Prepared,
+    prepare,
+    refuse_gpus,
+    refuse_other_batch,
+)
 from cptune.search.sampler import OptunaSampler
 from cptune.search.space import SearchSpace
 from cptune.store.balance import open_lengths
@@ -70,6 +77,35 @@ class SystemClock:
         return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Documents:
+    """What the documents of the batch are drawn from, and what they come to over many batches.
+
+    Empty and None where the mask knows no documents.
+    """
+
+    pool: tuple[int, ...]
+    load: DocumentLoad | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened:
+    """What is held while a sweep runs."""
+
+    run: RunDirectory
+    sampler: OptunaSampler
+    documents: _Documents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _World:
+    """The machine that the trials run on."""
+
+    topology: Topology
+    launcher: Launcher
+    capacity_bytes: int
+
+
 def load_spec(path: Path | None, *, runs: Path, name: str | None, resume: bool) -> SweepSpec:
     """The spec to run: a file's, or the built-in quickstart under a name that is free in `runs`.
 
@@ -78,7 +114,7 @@ def load_spec(path: Path | None, *, runs: Path, name: str | None, resume: bool) 
     """
     if path is None and resume:
         path = runs / (name or specs.QUICKSTART) / "spec.toml"
-    _check_path(runs / (name or specs.QUICKSTART))
+    check_path(runs / (name or specs.QUICKSTART))
     if path is None:
         return specs.load_quickstart(name or free_name(runs, specs.QUICKSTART))
     spec = specs.load(path)
@@ -116,8 +152,8 @@ def run_sweep(
         if topology is None and spec.cluster.world_size is None:
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=0))
         prepared = prepare(spec, topology)
-        documents = _documents(prepared.spec)
-        run = stack.enter_context(_open_run(prepared.spec, runs / spec.name, resume=resume))
+        documents = _read_documents(prepared.spec)
+        run = stack.enter_context(open_run(prepared.spec, runs / spec.name, resume=resume))
         sampler = stack.enter_context(_open_sampler(prepared, run))
         if not resume:
             sampler.refuse_trials()
@@ -125,114 +161,55 @@ def run_sweep(
             ranks = prepared.spec.cluster.world_size or 0
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=ranks))
             refuse_gpus(prepared.spec, topology)
-        log = stack.enter_context(closing(_open_log(run.path / "log.jsonl")))
+        log = stack.enter_context(closing(open_log(run.path / "log.jsonl")))
         log.write("sweep_started", resume=resume, address=address, pid=os.getpid())
         observer = Logged(observer, log)
-        ready = stack.enter_context(ready_for_trials(prepared.spec, nodes=nodes, topology=topology))
-        predictor = TrialPredictor(
-            prepared.spec,
-            nodes=len(topology.nodes),
-            capacity_bytes=ready.capacity_bytes,
-            documents=documents,
+        ready = stack.enter_context(
+            ready_for_trials(prepared.spec, nodes=nodes, topology=topology, lengths=documents.pool)
         )
-        sampler.seed(predictor.fastest(prepared.space.candidates, count=_SEEDS))
-        ledger = ParquetLedger(run.path, writable=True)
-        seams = Seams(
-            sampler=sampler,
-            launcher=ready.launcher,
-            ledger=LearningLedger(ledger, predictor, observer),
-            clock=SystemClock(),
-            observer=observer,
-            predict=predictor.predict,
-            why_too_big=predictor.why_too_big,
+        world = _World(
+            topology=topology, launcher=ready.launcher, capacity_bytes=ready.capacity_bytes
         )
-        limits = _limits(prepared.spec, capacity_bytes=ready.capacity_bytes)
-        if documents is not None:
-            steps = ExpectSteps(documents=documents, attention_share=predictor.attention_share)
-            limits = replace(limits, expect=steps)
-        return _search(prepared, run=run, topology=topology, limits=limits, seams=seams)
+        opened = _Opened(run=run, sampler=sampler, documents=documents)
+        return _search(prepared, opened, world=world, observer=observer)
 
 
-def _documents(spec: SweepSpec) -> DocumentLoad | None:
-    """What the lengths of the resolved spec come to, where its mask uses them."""
+def _read_documents(spec: SweepSpec) -> _Documents:
     assert spec.cluster.world_size is not None, "the spec is resolved"
+    if spec.workload.mask is not AttentionMask.DOCUMENT:
+        return _Documents(pool=(), load=None)
+    from cptune.balance.documents import read_pool  # numpy, which few sweeps need
+
     world_size = spec.cluster.world_size
-    return expect_load(spec.workload, world_size=world_size, open_file=open_lengths)
-
-
-def _open_run(spec: SweepSpec, path: Path, *, resume: bool) -> RunDirectory:
-    """The run directory, held by this process, with the resolved spec in it."""
-    _check_path(path)
-    if path.exists() and not (path / "spec.toml").exists() and _holds_files(path):
-        raise SpecError(
-            f"{path} is no run directory: it holds files and no spec.toml",
-            hint="use another name, or another --runs DIR",
-        )
-    if (path / "spec.toml").exists() and not resume:
-        raise SpecError(
-            f"run {spec.name!r} exists in {path.parent}",
-            hint="add --resume to continue it, or give the spec another name",
-        )
-    run = RunDirectory(path)
-    try:
-        _keep_spec(spec, run)
-    except BaseException:
-        run.close()
-        raise
-    return run
-
-
-def _open_log(path: Path) -> EventLog:
-    try:
-        return EventLog(path)
-    except OSError as exc:
-        raise LedgerError(f"cannot write {path}: {exc.strerror}") from exc
-
-
-def _check_path(path: Path) -> None:
-    """Refuse a path that this system, or SQLite, cannot name."""
-    try:
-        str(path).encode()
-        path.exists()
-    except (OSError, UnicodeEncodeError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else "it is no text"
-        raise SpecError(f"run directory {str(path)!a} cannot be used: {reason}") from exc
-
-
-def _holds_files(path: Path) -> bool:
-    if not path.is_dir():
-        return True
-    return any(entry.name != "lock" for entry in path.iterdir())
-
-
-def _keep_spec(spec: SweepSpec, run: RunDirectory) -> None:
-    if not run.spec_path.exists():
-        write_durably(run.spec_path, specs.write_toml(spec).encode())
-        return
-    kept = specs.load(run.spec_path)
-    changes = specs.spec_changes(replace(kept, stack=trial_stack(kept.stack)), spec)
-    if changes:
-        raise SpecError(
-            f"run {spec.name!r} was started with another spec: " + "; ".join(changes),
-            hint="resume with the same spec, or give the changed one another name",
-        )
-
-
-def _limits(spec: SweepSpec, *, capacity_bytes: int) -> Limits:
-    return Limits(
-        capacity_bytes=capacity_bytes,
-        memory_margin=spec.cluster.memory_margin,
-        objective=spec.objective,
+    return _Documents(
+        pool=read_pool(spec.workload, open_file=open_lengths),
+        load=expect_load(spec.workload, world_size=world_size, open_file=open_lengths),
     )
 
 
-def _search(
-    prepared: Prepared, *, run: RunDirectory, topology: Topology, limits: Limits, seams: Seams
-) -> Sweep:
-    spec, space = prepared.spec, prepared.space
-    write_durably(run.topology_path, json.dumps(topology.to_json(), indent=1).encode())
-    stamp = stamp_of(spec, topology_hash=topology.content_hash)
+def _search(prepared: Prepared, opened: _Opened, *, world: _World, observer: Observer) -> Sweep:
+    spec, space, run, documents = prepared.spec, prepared.space, opened.run, opened.documents
+    predictor = TrialPredictor(
+        spec,
+        nodes=len(world.topology.nodes),
+        capacity_bytes=world.capacity_bytes,
+        documents=documents.load,
+    )
+    opened.sampler.seed(predictor.fastest(space.candidates, count=_SEEDS))
+    seams = Seams(
+        sampler=opened.sampler,
+        launcher=world.launcher,
+        ledger=LearningLedger(ParquetLedger(run.path, writable=True), predictor, observer),
+        clock=SystemClock(),
+        observer=observer,
+        predict=predictor.predict,
+        why_too_big=predictor.why_too_big,
+    )
+    limits = _limits(spec, documents, predictor=predictor, capacity_bytes=world.capacity_bytes)
+    write_durably(run.topology_path, json.dumps(world.topology.to_json(), indent=1).encode())
+    stamp = stamp_of(spec, topology_hash=world.topology.content_hash, lengths=documents.pool)
     loop = SearchLoop(space, limits=limits, budget=spec.budget, stamp=stamp, seams=seams)
+    refuse_other_batch(loop.trials, stamp)
     choice = loop.run()
     return Sweep(
         spec=spec,
@@ -283,3 +260,18 @@ def _keep_recipe(run: RunDirectory, recipe: Recipe | None) -> Recipe | None:
     else:
         write_recipe(run.path, recipe)
     return recipe
+
+
+def _limits(
+    spec: SweepSpec, documents: _Documents, *, predictor: TrialPredictor, capacity_bytes: int
+) -> Limits:
+    limits = Limits(
+        capacity_bytes=capacity_bytes,
+        memory_margin=spec.cluster.memory_margin,
+        objective=spec.objective,
+        ci_share=spec.budget.ci_share,
+    )
+    if documents.load is None:
+        return limits
+    steps = ExpectSteps(documents=documents.load, attention_share=predictor.attention_share)
+    return replace(limits, expect=steps)

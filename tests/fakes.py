@@ -124,7 +124,7 @@ def rank_report(rank: int = 0, **changes: object) -> RankReport:
         "kernel": "eager",
         "first_loss": 5.5,
         "first_grad_norm": 1.25,
-        "sample_hash": "s0",
+        "sample_hash": "0",
     }
     return RankReport(**{**fields, **changes})
 
@@ -215,13 +215,19 @@ def out_of_memory(short_bytes: int = 300, *, free_bytes: int = 100) -> Failure:
 
 
 def trial_of(
-    tried: Candidate, outcome: Outcome | None = None, *, number: int = 0, attempt: int = 0
+    tried: Candidate,
+    outcome: Outcome | None = None,
+    *,
+    number: int = 0,
+    attempt: int = 0,
+    turn: int = 0,
 ) -> Trial:
     """A finished trial; measured on all of its ranks unless an outcome is given."""
     world = tried.layout.world_size
     return Trial(
         number=number,
         attempt=attempt,
+        round=turn,
         candidate=tried,
         placement=place(tried.layout, devices(world)),
         outcome=measured(ranks=world) if outcome is None else outcome,
@@ -328,10 +334,14 @@ class RecordingObserver:
     def __init__(self) -> None:
         self.started: list[tuple[str, int, int]] = []
         self.finished: list[tuple[Trial, Trial | None]] = []
+        self.finals: list[tuple[str, int, int]] = []
         self.notes: list[str] = []
 
     def trial_started(self, candidate: Candidate, *, done: int, total: int) -> None:
         self.started.append((candidate.key, done, total))
+
+    def finalist_started(self, candidate: Candidate, *, turn: int, turns: int) -> None:
+        self.finals.append((candidate.key, turn, turns))
 
     def trial_finished(self, trial: Trial, *, best: Trial | None) -> None:
         self.finished.append((trial, best))

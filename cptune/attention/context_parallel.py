@@ -5,6 +5,8 @@ D head dim.
 """
 
 from collections.abc import Hashable, Sequence
+from copy import copy
+from dataclasses import replace
 
 import torch
 import torch.distributed as dist
@@ -87,32 +89,39 @@ class ContextParallel:
         self._rank = 0 if group is None else group.rank()
         self._asked_kernel = self._used_kernel = read_kernel_name(kernel)
         self._rounding = read_rounding(dkv_wire)
-        plan = self._build_plan(
-            Asked(
-                seq_len=seq_len,
-                cp_size=1 if group is None else group.size(),
-                sharding=sharding,
-                mask=mask,
-                docs=docs,
-                window=window,
-                strategy=strategy,
-                ulysses=ulysses,
-                stages=stages,
-                nodes=nodes,
-            )
-        )
-        self._plan = plan.bind(
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            itemsize=None if dtype is None else dtype.itemsize,
-            dkv_itemsize=self._rounding.dtype.itemsize if self._rounding else None,
-        )
         promised = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "dtype": dtype}
         self._promised = promised
-        self._schedule = self._plan.schedule(self._rank)
-        self._tokens = Tokens(plan.partition, plan.pattern, rank=self._rank, group=group)
+        self._asked = Asked(
+            seq_len=seq_len,
+            cp_size=1 if group is None else group.size(),
+            sharding=sharding,
+            mask=mask,
+            docs=docs,
+            window=window,
+            strategy=strategy,
+            ulysses=ulysses,
+            stages=stages,
+            nodes=nodes,
+        )
+        self._lay_out(self._asked)
         self._transport = self._build_transport(group)
+
+    def with_docs(self, docs: Sequence[int]) -> "ContextParallel":
+        """The same exchange over another pack of documents: its own plan, the same wires.
+
+        No rendezvous and no new process group; `traffic` is shared. `local_len` may differ under
+        balanced sharding.
+
+        Args:
+            docs: Tokens of each document, in order, the same on all ranks of the group.
+
+        Raises:
+            ValueError: The mask is not document, or they do not add up to seq_len.
+        """
+        other = copy(self)
+        other._asked = replace(self._asked, docs=tuple(docs))
+        other._lay_out(other._asked)
+        return other
 
     @property
     def plan(self) -> Plan:
@@ -123,6 +132,11 @@ class ContextParallel:
     def partition(self) -> Partition:
         """Who owns which tokens."""
         return self._plan.partition
+
+    @property
+    def group(self) -> dist.ProcessGroup | None:
+        """The ranks that share a sequence; None is one rank."""
+        return self._group
 
     @property
     def kernel(self) -> str:
@@ -203,6 +217,20 @@ class ContextParallel:
         scale = head_dim**-0.5 if scale is None else scale
         attention = self._build_attention(q_BSHD, kv_heads=kv_heads, kernel=kernel, scale=scale)
         return attend_staged(q_BSHD, k_BSKD, v_BSKD, attention=attention)
+
+    def _lay_out(self, asked: Asked) -> None:
+        """Plan the exchange of one sequence; the wires stay."""
+        dtype = self._promised["dtype"]
+        plan = self._build_plan(asked)
+        self._plan = plan.bind(
+            heads=self._promised["heads"],
+            kv_heads=self._promised["kv_heads"],
+            head_dim=self._promised["head_dim"],
+            itemsize=None if dtype is None else dtype.itemsize,
+            dkv_itemsize=self._rounding.dtype.itemsize if self._rounding else None,
+        )
+        self._schedule = self._plan.schedule(self._rank)
+        self._tokens = Tokens(plan.partition, plan.pattern, rank=self._rank, group=self._group)
 
     # The parts. A subclass may put another plan, transport or kernel in their place.
 

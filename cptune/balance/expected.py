@@ -13,8 +13,8 @@ from cptune.balance.histogram import Histogram
 from cptune.balance.simulate import Setting, sequential_times
 from cptune.balance.theory import row_moments
 from cptune.balance.work import Reals, Work, published_token_keys
-from cptune.domain.documents import FULL, DocumentLoad, has_documents
-from cptune.domain.workload import Workload, divisors
+from cptune.domain.documents import DocumentLoad, has_documents
+from cptune.domain.workload import FULL_LENGTHS, Workload, divisors
 from cptune.errors import SpecError
 
 _DOCUMENTS = 2_000_000  # that the simulated sequences hold, about
@@ -31,7 +31,7 @@ def expect_load(workload: Workload, *, world_size: int, open_file: OpenFile) -> 
     Raises:
         SpecError: when the lengths are no file and no distribution, or the file is wrong.
     """
-    if workload.lengths == FULL:
+    if workload.lengths == FULL_LENGTHS:
         return None
     try:
         histogram = read_histogram(workload.lengths, open_file=open_file)

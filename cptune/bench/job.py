@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cptune.domain.candidate import Candidate
 from cptune.domain.study import TraceKind
+from cptune.domain.timing import StopRule
 from cptune.domain.units import bytes_text
 from cptune.domain.workload import ModelShape, Workload
 
@@ -22,7 +23,10 @@ class Rendezvous:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankJob:
-    """One rank's part of one trial. `capacity_bytes` bounds its live tensors."""
+    """One rank's part of one trial. `capacity_bytes` bounds its live tensors.
+
+    `lengths` are what the documents of a sequence are drawn from, under the document mask.
+    """
 
     rank: int
     node: str
@@ -36,6 +40,21 @@ class RankJob:
     seed: int
     rendezvous: Rendezvous
     trace: TraceKind = TraceKind.OFF
+    max_steps: int = 0
+    ci_share: float = 0.0
+    timed_s: float = 0.0
+    lengths: tuple[int, ...] = ()
+
+    @property
+    def stop_rule(self) -> StopRule:
+        """When its timing ends."""
+        return StopRule(
+            warmup_steps=self.warmup_steps,
+            steps=self.steps,
+            max_steps=max(self.steps, self.max_steps),
+            ci_share=self.ci_share,
+            timed_s=self.timed_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
 
 from cptune.bench.collectives import recorded_message
-from cptune.bench.decoder import Decoder
+from cptune.bench.decoder import Context, Decoder
 from cptune.bench.recorder import Recorder
 
 #: (what the last chunk returned, labels) -> this micro-batch's part of the loss.
@@ -34,7 +34,7 @@ class Runner(Protocol):
     #: Told of the messages between stages; None: nobody is.
     recorder: Recorder | None
 
-    def run(self, tokens_BS: Tensor, labels_BS: Tensor) -> Tensor:
+    def run(self, tokens_BS: Tensor, labels_BS: Tensor, contexts: Sequence[Context]) -> Tensor:
         """The loss of this rank's samples; zero where the last chunk is on another rank."""
         ...
 
@@ -55,13 +55,13 @@ class Loop:
         self.idle_s = 0.0
         self.recorder: Recorder | None = None
 
-    def run(self, tokens_BS: Tensor, labels_BS: Tensor) -> Tensor:
+    def run(self, tokens_BS: Tensor, labels_BS: Tensor, contexts: Sequence[Context]) -> Tensor:
         """Forward and backward of every micro-batch."""
         total = torch.zeros((), dtype=torch.float64)
-        passes = zip(
-            tokens_BS.split(self._micro_batch), labels_BS.split(self._micro_batch), strict=True
-        )
-        for tokens, labels in passes:
+        size = self._micro_batch
+        passes = zip(contexts, tokens_BS.split(size), labels_BS.split(size), strict=True)
+        for context, tokens, labels in passes:
+            self._model.context = context
             with self._phase("forward"):
                 loss = self._loss_of(self._model(tokens), labels)
             with self._phase("backward"):
@@ -73,14 +73,16 @@ class Loop:
 class _TimedStage(PipelineStage):
     """A stage that counts the time and the memory of its own compute."""
 
-    def __init__(self, *args: Any, phase: Phase, **kwargs: Any) -> None:  # noqa: ANN401
-        super().__init__(*args, **kwargs)
-        self._phase = phase
+    def __init__(self, model: Decoder, *args: Any, phase: Phase, **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(model, *args, **kwargs)
+        self.model, self._phase = model, phase
         self.busy_s = 0.0
         self.recorder: Recorder | None = None
+        self.contexts: Sequence[Context] = ()
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """Forward of one micro-batch."""
+        """Forward of one micro-batch, whose number comes first."""
+        self.model.context = self.contexts[kwargs.get("fwd_chunk_id", args[0] if args else 0)]
         return self._timed("forward", super().forward_one_chunk, *args, **kwargs)
 
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -168,10 +170,12 @@ class Pipeline:
         self.idle_s = 0.0
         self.recorder: Recorder | None = None
 
-    def run(self, tokens_BS: Tensor, labels_BS: Tensor) -> Tensor:
+    def run(self, tokens_BS: Tensor, labels_BS: Tensor, contexts: Sequence[Context]) -> Tensor:
         """One step of the schedule."""
         for stage in self._stages:
             stage.busy_s, stage.recorder = 0.0, self.recorder
+            stage.contexts = contexts
+            stage.model.context = contexts[0]  # for the first step, which learns the shapes
         losses: list[Tensor] = []
         ends = {"target": labels_BS, "losses": losses} if self._has_last else {}
         start = perf_counter()

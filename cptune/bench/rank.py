@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
 from cptune.attention import ContextParallel
 from cptune.bench.attention import MeasuredContextParallel
-from cptune.bench.batch import load_sample, sample_hash, sample_ids
+from cptune.bench.batch import sample_ids
+from cptune.bench.feed import Feed
 from cptune.bench.job import RankJob
 from cptune.bench.memory import TensorBudget, process_peak_bytes, restart_process_peak
 from cptune.bench.mesh import Mesh, build_mesh, joined
-from cptune.bench.step import Sample, StepResult, TrainStep
+from cptune.bench.steady import Steps, run_steadily
+from cptune.bench.step import TrainStep
 from cptune.bench.trace import trace_trial
 from cptune.domain.candidate import Recompute
 from cptune.domain.layout import Axis
 from cptune.domain.outcome import EdgeReport, RankReport
-from cptune.domain.workload import Precision
+from cptune.domain.workload import AttentionMask, Precision
 
 
 def run_rank(job: RankJob) -> RankReport:
@@ -37,18 +38,21 @@ def run_rank(job: RankJob) -> RankReport:
         cp = _context_parallel(job, mesh)
         with memory:
             step = _build_step(job, mesh=mesh, cp=cp, memory=memory)
-            first = step.run(_samples(job, mesh, step=0))
-            for index in range(1, job.warmup_steps):
-                step.run(_samples(job, mesh, step=index))
-            cp.traffic.reset()
-            timed = [
-                step.run(_samples(job, mesh, step=job.warmup_steps + index))
-                for index in range(job.steps)
-            ]
-        report = _report(job, mesh=mesh, step=step, memory=memory, results=(first, *timed))
-        samples = _samples(job, mesh, step=job.warmup_steps + job.steps)
+            feed = Feed(job, packs=step.packs, ids=_own_ids(job, mesh))
+            steps = run_steadily(
+                lambda index: step.run(feed.samples(index)),
+                rule=job.stop_rule,
+                start_timing=lambda: _start_timing(cp, feed),
+            )
+        report = _report(job, mesh=mesh, step=step, memory=memory, steps=steps, feed=feed)
+        samples = feed.samples(job.warmup_steps + job.steps)
         trace = trace_trial(job.trace, step, samples, mesh=mesh, cp=cp, memory=memory)
         return replace(report, trace=trace)
+
+
+def _start_timing(cp: ContextParallel, feed: Feed) -> None:
+    cp.traffic.reset()
+    feed.restart_count()
 
 
 def _dtype(job: RankJob) -> torch.dtype:
@@ -62,12 +66,13 @@ def _context_parallel(job: RankJob, mesh: Mesh) -> MeasuredContextParallel:
         seq_len=job.workload.seq_len,
         sharding=candidate.sharding.value,
         mask=job.workload.mask.value,
+        docs=(job.workload.seq_len,) if job.workload.mask is AttentionMask.DOCUMENT else None,
         strategy=candidate.strategy.value,
         ulysses=candidate.layout.ulysses,
         stages=candidate.stages or None,
         kernel=candidate.kernel,
         heads=model.heads // candidate.layout.tp,
-        kv_heads=model.kv_heads // candidate.layout.tp,
+        kv_heads=max(1, model.kv_heads // candidate.layout.tp),
         head_dim=model.head_dim,
         dtype=_dtype(job),
     )
@@ -97,25 +102,17 @@ def _own_ids(job: RankJob, mesh: Mesh) -> range:
     )
 
 
-def _samples(job: RankJob, mesh: Mesh, *, step: int) -> list[Sample]:
-    return [
-        load_sample(sample, step=step, seed=job.seed, workload=job.workload, vocab=job.model.vocab)
-        for sample in _own_ids(job, mesh)
-    ]
-
-
 def _report(
     job: RankJob,
     *,
     mesh: Mesh,
     step: TrainStep,
     memory: TensorBudget,
-    results: Sequence[StepResult],
+    steps: Steps,
+    feed: Feed,
 ) -> RankReport:
-    first, timed = results[0], results[1:]
-    ids, cp = _own_ids(job, mesh), step.cp
-    planned = cp.plan.bytes(mesh.at.cp)
-    sequences = len(ids) * sum(len(chunk.blocks) for chunk in step.chunks)
+    first, timed, cp = steps.first, steps.timed, step.cp
+    planned, layers = feed.planned, sum(len(chunk.blocks) for chunk in step.chunks)
     forwards = 2 if job.candidate.recompute is Recompute.FULL else 1
     return RankReport(
         rank=job.rank,
@@ -123,6 +120,7 @@ def _report(
         pid=os.getpid(),
         gpu_uuid=job.gpu_uuid,
         step_s=tuple(result.seconds for result in timed),
+        warmup_s=tuple(result.seconds for result in steps.warmup),
         tp_exposed_s=tuple(result.tp_exposed_s for result in timed),
         cp_exposed_s=tuple(result.cp_exposed_s for result in timed),
         dp_exposed_s=tuple(result.dp_exposed_s for result in timed),
@@ -131,13 +129,15 @@ def _report(
         backward_peak_bytes=memory.peak_bytes["backward"],
         peak_allocated_bytes=max(memory.peak_bytes.values()),
         peak_reserved_bytes=process_peak_bytes(),
-        attended_pairs=cp.plan.pairs(mesh.at.cp) * sequences,
-        planned_sent_bytes=(forwards * planned.forward_sent + planned.backward_sent) * sequences,
+        attended_pairs=planned.pairs * layers // len(timed),
+        planned_sent_bytes=(forwards * planned.forward_sent_bytes + planned.backward_sent_bytes)
+        * layers
+        // len(timed),
         sent_bytes=(cp.traffic.forward_sent_bytes + cp.traffic.backward_sent_bytes) // len(timed),
-        kernel=cp.kernel,
+        kernel=step.packs.kernel,
         first_loss=first.loss,
         first_grad_norm=first.grad_norm,
-        sample_hash=sample_hash(ids),
+        sample_hash=feed.first_hash,
         edges=_edges(mesh, cp, steps=len(timed)),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -13,19 +14,21 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
     PrepareModuleInput,
     RowwiseParallel,
+    SequenceParallel,
     parallelize_module,
 )
 
-from cptune.bench.decoder import Decoder
+from cptune.bench.decoder import Decoder, KvProjection
 from cptune.bench.recorder import Recorder
 from cptune.domain.layout import Axis
 from cptune.domain.timeline import WORLD
+from cptune.domain.workload import ModelShape
 
 # Their names from torch 2.13 on, where the old ones warn.
 _ALL_GATHER: Any = getattr(dist, "all_gather_single", None) or getattr(
@@ -36,32 +39,68 @@ _REDUCE_SCATTER: Any = getattr(dist, "reduce_scatter_single", None) or getattr(
 )
 
 
-def cut_tensors(model: Decoder, tp: DeviceMesh) -> None:
-    """Give each tp rank its heads, its part of the feed-forward and its part of the vocabulary."""
+def cut_tensors(model: Decoder, tp: DeviceMesh, shape: ModelShape) -> None:
+    """Give each tp rank its heads, its part of the feed-forward and its part of the vocabulary.
+
+    Between them, norms and residuals are cut over the rows (sequence parallel, arXiv:2205.05198):
+    rows are gathered before a block and scattered after it, instead of summed on all ranks.
+    """
     plan: dict[str, ParallelStyle] = {
-        "embedding": RowwiseParallel(input_layouts=Replicate()),
+        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
+        "norm": SequenceParallel(),
+        "to_head": PrepareModuleInput(
+            input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)
+        ),
         "head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),
     }
+    heads_are_cut = shape.kv_heads % tp.size() == 0
     for layer in model.blocks:
-        block = f"blocks.{layer}"
-        # One conversion a module, so that its input gradient is summed over tp once.
-        plan |= {
-            f"{block}.attention": PrepareModuleInput(
-                input_layouts=(Replicate(), None), desired_input_layouts=(Replicate(), None)
-            ),
-            f"{block}.attention.q": ColwiseParallel(),
-            f"{block}.attention.k": ColwiseParallel(),
-            f"{block}.attention.v": ColwiseParallel(),
-            f"{block}.attention.out": RowwiseParallel(),
-            f"{block}.mlp": PrepareModuleInput(
-                input_layouts=(Replicate(),), desired_input_layouts=(Replicate(),)
-            ),
-            f"{block}.mlp.gate": ColwiseParallel(),
-            f"{block}.mlp.up": ColwiseParallel(),
-            f"{block}.mlp.down": RowwiseParallel(),
-        }
+        plan |= _block_plan(f"blocks.{layer}", heads_are_cut=heads_are_cut)
     there = {name for name, _ in model.named_modules()}
     parallelize_module(model, tp, {name: style for name, style in plan.items() if name in there})
+    if not heads_are_cut:
+        _share_kv_heads(model, tp, shape)
+
+
+def _block_plan(block: str, *, heads_are_cut: bool) -> dict[str, ParallelStyle]:
+    # One conversion a module, so that its input gradient is summed over tp once.
+    plan: dict[str, ParallelStyle] = {
+        f"{block}.attention_norm": SequenceParallel(),
+        f"{block}.attention": PrepareModuleInput(
+            input_layouts=(Shard(1), None, None), desired_input_layouts=(Replicate(), None, None)
+        ),
+        f"{block}.attention.q": ColwiseParallel(),
+        f"{block}.attention.out": RowwiseParallel(output_layouts=Shard(1)),
+        f"{block}.mlp_norm": SequenceParallel(),
+        f"{block}.mlp": PrepareModuleInput(
+            input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)
+        ),
+        f"{block}.mlp.gate": ColwiseParallel(),
+        f"{block}.mlp.up": ColwiseParallel(),
+        f"{block}.mlp.down": RowwiseParallel(output_layouts=Shard(1)),
+    }
+    if heads_are_cut:
+        plan |= {f"{block}.attention.{name}": ColwiseParallel() for name in ("k", "v")}
+    return plan
+
+
+def _share_kv_heads(model: Decoder, tp: DeviceMesh, shape: ModelShape) -> None:
+    """Keep all kv heads on every tp rank; each computes the one that its query heads read."""
+    head = tp.get_local_rank() * shape.kv_heads // tp.size()
+    own = slice(head * shape.head_dim, (head + 1) * shape.head_dim)
+    for module in model.modules():
+        if isinstance(module, KvProjection):
+            whole = DTensor.from_local(module.weight.data, tp, [Replicate()], run_check=False)
+            module.weight = torch.nn.Parameter(whole)
+            module.own = partial(_own_rows, own)
+
+
+def _own_rows(own: slice, x_BSE: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Both as local tensors; this rank's gradients are a part of the sum over tp."""
+    assert isinstance(x_BSE, DTensor), "attention is given all rows"
+    assert isinstance(weight, DTensor), "the projection is the same on all tp ranks"
+    x_local, whole = (one.to_local(grad_placements=[Partial()]) for one in (x_BSE, weight))
+    return x_local, whole[own]
 
 
 class ReplicaClock:

@@ -18,18 +18,17 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 
 from cptune.attention import ContextParallel
-from cptune.bench.batch import IGNORED
+from cptune.bench.batch import IGNORED, Sample
 from cptune.bench.decoder import Chunk, Decoder, initialise
 from cptune.bench.loss import summed_loss
 from cptune.bench.memory import TensorBudget
 from cptune.bench.mesh import Mesh
 from cptune.bench.optimizer import Optimizer
+from cptune.bench.packs import Packs
 from cptune.bench.pipeline import Loop, Pipeline, Runner
 from cptune.bench.sharding import ReplicaClock, cut_tensors, shard_fully
 from cptune.domain.candidate import Candidate, DataParallelKind
 from cptune.domain.workload import ModelShape
-
-Sample = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +73,7 @@ class TrainStep:
         self._candidate, self._mesh, self.cp, self._memory = candidate, mesh, cp, memory
         self._clock = ReplicaClock()
         self._valid = 1.0
+        self.packs = Packs(cp, row_multiple=mesh.layout.tp)
         self.chunks = [
             self._build(chunk, shape=shape, seed=seed, dtype=dtype)
             for chunk in _own_chunks(shape, mesh)
@@ -87,11 +87,12 @@ class TrainStep:
         self._runner = self._build_runner(micro_batches)
 
     def _build(self, chunk: Chunk, *, shape: ModelShape, seed: int, dtype: torch.dtype) -> Decoder:
+        whole = self.packs.whole
         model = Decoder(
             shape,
             chunk=chunk,
-            attend=self.cp.attend,
-            positions_S=self.cp.positions,
+            attend=whole.attend,
+            positions_S=whole.positions_BS[0],
             recompute=self._candidate.recompute,
         )
         is_fsdp = self._candidate.data_parallel is DataParallelKind.FSDP
@@ -99,7 +100,7 @@ class TrainStep:
         model = model.to(torch.float32 if is_fsdp and dtype.itemsize < 4 else dtype)
         initialise(model, seed=seed)
         if self._mesh.tp is not None:
-            cut_tensors(model, self._mesh.tp)
+            cut_tensors(model, self._mesh.tp, shape)
         if is_fsdp:
             shard_fully(model, mesh=self._mesh.replica_mesh, clock=self._clock, compute=dtype)
         return model
@@ -137,7 +138,11 @@ class TrainStep:
         return self._runner
 
     def run(self, samples: Sequence[Sample]) -> StepResult:
-        """Train on this data-parallel group's samples of one global batch."""
+        """Train on this data-parallel group's samples of one global batch.
+
+        Their documents are planned here unless `packs.prepare` did it before: planning is the
+        loader's work, and not timed by those who call it first.
+        """
         start = perf_counter()
         tp_s, cp_s, dp_s = self._memory.collective_s, self.cp.traffic.wait_s, self._clock.seconds
         loss = self.compute_gradients(samples)
@@ -158,25 +163,24 @@ class TrainStep:
 
     def compute_gradients(self, samples: Sequence[Sample]) -> float:
         """Leave the summed gradients on the masters; returns the loss of the whole job."""
-        tokens_BS, labels_BS = self._shard(samples)
+        packs = [sample.docs for sample in samples]
+        self.packs.prepare(packs)
+        tokens_BS, labels_BS = self.packs.shard(samples)
         valid = (labels_BS != IGNORED).sum().to(torch.float64)
         self._clock.sum(valid, self._mesh.replicas, name="count tokens")
         self._valid = max(1.0, valid.item())
         with self._vocabulary_sharded():
-            loss = self._runner.run(tokens_BS, labels_BS)
+            loss = self._runner.run(
+                tokens_BS,
+                labels_BS,
+                self.packs.contexts(packs, micro_batch=self._candidate.micro_batch),
+            )
         with self._memory.phase("gradients"):
             self.optimizer.collect_gradients()
         # Every tp rank of the last stage holds the same loss; the other stages hold none.
         loss /= self._mesh.layout.tp
         self._clock.sum_everywhere(loss, name="loss")
         return loss.item()
-
-    def _shard(self, samples: Sequence[Sample]) -> Sample:
-        tokens_BT = torch.stack([tokens_T for tokens_T, _ in samples])
-        labels_BT = torch.stack([labels_T for _, labels_T in samples])
-        labels_BS = self.cp.shard(labels_BT, dim=1)
-        padded_BS = labels_BS.masked_fill(~self.cp.valid, IGNORED)
-        return self.cp.shard(tokens_BT, dim=1), padded_BS
 
     def _loss_of(self, x_BSE: Tensor, labels_BS: Tensor) -> Tensor:
         last = self.chunks[-1]

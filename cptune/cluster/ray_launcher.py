@@ -18,6 +18,7 @@ from cptune.domain.placement import Device, Placement, RankPlace, place
 from cptune.domain.study import SweepSpec
 
 _GRACE_S = 1.5  # after the first failure, for the rank that caused it to say so
+_TIMED_SHARE = 0.5  # of the trial deadline: no step is added after it
 _COLLECTIVE_SHARE = 0.5  # of the trial deadline: a stuck collective must time out well before it
 
 
@@ -35,13 +36,20 @@ class RayLauncher:
         devices: The devices in placement order.
         spec: The resolved spec.
         capacity_bytes: Budget of one rank.
+        lengths: What the documents of a sequence are drawn from; empty without documents.
     """
 
     def __init__(
-        self, gang: Gang, *, devices: Sequence[Device], spec: SweepSpec, capacity_bytes: int
+        self,
+        gang: Gang,
+        *,
+        devices: Sequence[Device],
+        spec: SweepSpec,
+        capacity_bytes: int,
+        lengths: Sequence[int] = (),
     ) -> None:
         self._gang, self._devices, self._spec = gang, tuple(devices), spec
-        self._capacity_bytes = capacity_bytes
+        self._capacity_bytes, self._lengths = capacity_bytes, tuple(lengths)
 
     def place(self, candidate: Candidate) -> Placement:
         """Rank r on device r: tp groups on neighbours, cp groups next."""
@@ -72,7 +80,11 @@ class RayLauncher:
             self._gang.replace()
             return most_telling(failures)
         ordered = tuple(sorted(reports, key=lambda report: report.rank))
-        return measurement_from(ordered, tokens_per_step=self._spec.workload.tokens_per_step)
+        return measurement_from(
+            ordered,
+            tokens_per_step=self._spec.workload.tokens_per_step,
+            ci_share=self._spec.budget.ci_share,
+        )
 
     def _job(self, candidate: Candidate, one: RankPlace, rendezvous: Rendezvous) -> RankJob:
         spec = self._spec
@@ -86,6 +98,10 @@ class RayLauncher:
             capacity_bytes=self._capacity_bytes,
             warmup_steps=spec.budget.warmup_steps,
             steps=spec.budget.steps,
+            max_steps=spec.budget.max_steps,
+            ci_share=spec.budget.ci_share,
+            timed_s=min(spec.budget.timed_s, spec.budget.trial_s * _TIMED_SHARE),
+            lengths=self._lengths,
             seed=spec.search.seed,
             rendezvous=rendezvous,
             trace=spec.budget.trace,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -40,9 +40,11 @@ def joined_cluster(address: str, *, ranks: int) -> Generator[tuple[list[RayNode]
 
 @contextmanager
 def ready_for_trials(
-    spec: SweepSpec, *, nodes: list[RayNode], topology: Topology
+    spec: SweepSpec, *, nodes: list[RayNode], topology: Topology, lengths: Sequence[int] = ()
 ) -> Generator[Ready]:
     """Start one actor a device for the resolved spec; all are gone afterwards.
+
+    Documents, where the mask knows them, are drawn from `lengths`.
 
     Raises:
         ClusterError: when the actors cannot be placed.
@@ -60,7 +62,9 @@ def ready_for_trials(
     gang = Gang(devices, nodes=nodes, threads=max(1, (os.cpu_count() or 1) // per_node))
     try:
         gang.start()
-        launcher = RayLauncher(gang, devices=devices, spec=spec, capacity_bytes=capacity)
+        launcher = RayLauncher(
+            gang, devices=devices, spec=spec, capacity_bytes=capacity, lengths=lengths
+        )
         yield Ready(launcher=launcher, capacity_bytes=capacity)
     finally:
         gang.close()

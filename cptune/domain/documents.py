@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cptune.domain.workload import AttentionMask, Workload
-
-#: `workload.lengths` where every sequence is one document.
-FULL = "full"
+from cptune.domain.workload import FULL_LENGTHS, AttentionMask, Workload
 
 
 def has_documents(workload: Workload) -> bool:
     """Whether the mask tells apart documents that are shorter than a sequence."""
-    return workload.mask is AttentionMask.DOCUMENT and workload.lengths != FULL
+    return workload.mask is AttentionMask.DOCUMENT and workload.lengths != FULL_LENGTHS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

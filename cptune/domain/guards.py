@@ -11,6 +11,8 @@ from cptune.domain.trial import Trial
 #: fp32 sums in another order differ by about 1e-6; a wrong mask, position or batch by far more.
 LOSS_TOLERANCE = 1e-4
 GRAD_NORM_TOLERANCE = 1e-3
+#: Bits of a batch hash; hashes of parts of a batch add up to that of the whole, modulo 2^bits.
+BATCH_HASH_BITS = 64
 
 
 def why_not_applied(measurement: Measurement, layout: ParallelLayout) -> Failure | None:
@@ -56,10 +58,15 @@ def why_unlike(measurement: Measurement, anchor: Trial | None) -> Failure | None
     return None
 
 
-def why_unlike_batch(measurement: Measurement, layout: ParallelLayout) -> Failure | None:
-    """A failure when ranks that share a data-parallel index trained on different samples."""
+def why_unlike_batch(
+    measurement: Measurement, layout: ParallelLayout, anchor: Trial | None = None
+) -> Failure | None:
+    """A failure when the samples of the first step, documents and text, are not those they must be.
+
+    Equal on ranks that share a data-parallel index, and over the whole batch equal to the anchor's.
+    """
     hashes = {report.rank: report.sample_hash for report in measurement.ranks}
-    for axis in (Axis.TP, Axis.CP):
+    for axis in (Axis.TP, Axis.CP, Axis.PP):
         for group in layout.groups(axis):
             seen = {hashes[rank] for rank in group if rank in hashes}
             if len(seen) > 1:
@@ -68,4 +75,21 @@ def why_unlike_batch(measurement: Measurement, layout: ParallelLayout) -> Failur
                     message=f"ranks {group} of one {axis} group trained on different samples",
                     rank=group[0],
                 )
-    return None
+    if anchor is None or anchor.measurement is None:
+        return None
+    seen_hash = batch_hash(measurement, layout)
+    wanted = batch_hash(anchor.measurement, anchor.candidate.layout)
+    if seen_hash == wanted:
+        return None
+    return Failure(
+        kind=OutcomeKind.WRONG_RESULT,
+        message=f"the global batch (samples, documents and text) hashes to {seen_hash:016x}, that "
+        f"of trial {anchor.number} ({anchor.candidate.describe()}) to {wanted:016x}; wanted the "
+        "same batch for every candidate",
+    )
+
+
+def batch_hash(measurement: Measurement, layout: ParallelLayout) -> int:
+    """The hash of the whole batch: the sum of what each data-parallel group held."""
+    held = {layout.coordinates(one.rank).dp: one.sample_hash for one in measurement.ranks}
+    return sum(int(one, 16) for one in held.values()) % (1 << BATCH_HASH_BITS)

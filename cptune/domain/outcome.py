@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, median, quantiles
 from typing import Any
 
+from cptune.domain import timing
 from cptune.domain.layout import Axis
 from cptune.domain.timeline import BLOCKED_IN_WAIT, INTERVAL_UNION, RankTrace
+from cptune.domain.timing import CI_SHARE
 
 
 class OutcomeKind(StrEnum):
@@ -84,7 +87,7 @@ class RankReport:
     """What one rank saw over the timed steps; peaks are over warm-up and timed steps together.
 
     `*_exposed_s` are the seconds blocked in waits of each timed step; `trace` is of another step,
-    after them.
+    after them. `warmup_s` are the steps before, which count for nothing else.
     """
 
     rank: int
@@ -109,16 +112,19 @@ class RankReport:
     sample_hash: str
     edges: tuple[EdgeReport, ...] = ()
     trace: RankTrace | None = None
+    warmup_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """What a candidate cost on real hardware.
 
-    `step_s` is the median over steps of the slowest rank. Exposed seconds are per step and the mean
-    over ranks. By `interval-union` they are what no compute hid of the transfers of the one traced
-    step, which took `traced_step_s`; by `blocked-in-wait`, where no step was traced, they are equal
-    to the blocked seconds.
+    `step_s` is the median over steps of the slowest rank, `step_ci_share` half its 95% interval
+    over itself (None: too few steps), and `noisy` says that this is more than was wanted.
+
+    Exposed seconds are per step and the mean over ranks. By `interval-union` they are what no
+    compute hid of the transfers of the one traced step, which took `traced_step_s`; by
+    `blocked-in-wait`, where no step was traced, they are equal to the blocked seconds.
 
     Blocked seconds are on each rank the median over the timed steps of the time in waits, late
     peers included. For pp it is the time in which a rank has no micro-batch to compute: the bubble,
@@ -151,6 +157,8 @@ class Measurement:
     cp_blocked_s: float | None = None
     dp_blocked_s: float | None = None
     pp_blocked_s: float | None = None
+    step_ci_share: float | None = None
+    noisy: bool = False
 
     @property
     def exposed_s(self) -> float:
@@ -163,8 +171,15 @@ class Measurement:
         return self.exposed_s / (self.traced_step_s or self.step_s)
 
 
-def measurement_from(reports: tuple[RankReport, ...], *, tokens_per_step: int) -> Measurement:
-    """Join the reports of all ranks of one trial.
+def slowest_steps(reports: Iterable[RankReport]) -> list[float]:
+    """Each timed step, as long as its slowest rank took."""
+    return [max(times) for times in zip(*(report.step_s for report in reports), strict=True)]
+
+
+def measurement_from(
+    reports: tuple[RankReport, ...], *, tokens_per_step: int, ci_share: float = CI_SHARE
+) -> Measurement:
+    """Join the reports of all ranks of one trial; above `ci_share` its timing is noisy.
 
     Raises:
         ValueError: when ranks report different numbers of steps.
@@ -172,7 +187,7 @@ def measurement_from(reports: tuple[RankReport, ...], *, tokens_per_step: int) -
     counts = {len(report.step_s) for report in reports}
     if len(counts) != 1 or counts == {0}:
         raise ValueError(f"ranks timed {sorted(counts)} steps; wanted one number above 0")
-    slowest = [max(times) for times in zip(*(report.step_s for report in reports), strict=True)]
+    slowest = slowest_steps(reports)
     step_s = median(slowest)
     deciles = quantiles(slowest, n=10, method="inclusive") if len(slowest) > 1 else [step_s] * 9
     pairs = [report.attended_pairs for report in reports]
@@ -193,6 +208,8 @@ def measurement_from(reports: tuple[RankReport, ...], *, tokens_per_step: int) -
         first_loss=reports[0].first_loss,
         first_grad_norm=reports[0].first_grad_norm,
         ranks=reports,
+        step_ci_share=timing.ci_share(slowest),
+        noisy=timing.is_noisy(slowest, wanted=ci_share),
     )
 
 

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 
 from cptune.domain.candidate import Candidate, ShardingKind, Strategy
 from cptune.domain.support import TORCH_TRIAL, Support
-from cptune.domain.workload import ModelShape, Workload, divisors, nearest_divisor
+from cptune.domain.workload import (
+    AttentionMask,
+    ModelShape,
+    Workload,
+    divisors,
+    nearest_divisor,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +229,13 @@ def _supported(candidate: Candidate, setting: Setting) -> _Found:
             f"{passes} micro-batches a step cannot fill the {can.backend}'s pipeline of pp "
             f"{lay.pp} x vpp {lay.vpp}, wanted {wanted}",
         )
+    if can.pipeline_needs_passes and lay.pp > 1 and _has_uneven_packs(candidate, setting.workload):
+        yield (
+            f"{can.backend}: balanced packs",
+            f"{candidate.sharding} sharding gives a rank more rows in one pack of documents than "
+            f"in another, and the {can.backend}'s pipeline of pp {lay.pp} sends rows of one shape, "
+            "wanted zigzag or contiguous, or pp 1",
+        )
     if lay.ulysses > 1 and not can.strategy & {Strategy.ULYSSES, Strategy.HYBRID}:
         yield (
             f"{can.backend}: ulysses",
@@ -237,6 +250,11 @@ def _supported(candidate: Candidate, setting: Setting) -> _Found:
         )
 
 
+def _has_uneven_packs(candidate: Candidate, workload: Workload) -> bool:
+    balanced = candidate.sharding is ShardingKind.BALANCED and candidate.layout.cp > 1
+    return balanced and workload.mask is AttentionMask.DOCUMENT
+
+
 def why_unsupported(setting: Setting) -> tuple[Violation, ...]:
     """What the backend cannot train at all, whatever the candidate."""
     can, model, workload = setting.support, setting.model, setting.workload
@@ -244,18 +262,21 @@ def why_unsupported(setting: Setting) -> tuple[Violation, ...]:
         ("precision", workload.precision, can.precision),
         ("mask", workload.mask, can.mask),
         ("optimizer", workload.optimizer, can.optimizers),
-        ("lengths", workload.lengths, can.lengths),
         ("mlp", model.mlp, can.mlp),
         ("norm", model.norm, can.norm),
         ("experts", model.experts > 0, {False, can.experts}),
         ("tied_embeddings", model.tied_embeddings, {False, can.tied_embeddings}),
     )
-    return tuple(
-        Violation(
-            rule=f"{can.backend}: {name}", message=_cannot(can, name=name, seen=seen, known=known)
-        )
+    found = [
+        (name, _cannot(can, name=name, seen=seen, known=known))
         for name, seen, known in pairs
         if seen not in known
+    ]
+    if workload.mask is not AttentionMask.DOCUMENT and workload.lengths not in can.lengths:
+        wanted = _cannot(can, name="lengths", seen=workload.lengths, known=can.lengths)
+        found.append(("lengths", f'{wanted}, or mask "document", which alone knows documents'))
+    return tuple(
+        Violation(rule=f"{can.backend}: {name}", message=message) for name, message in found
     )
 
 

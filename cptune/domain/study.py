@@ -20,10 +20,12 @@ from cptune.domain.checks import (
     require_share,
 )
 from cptune.domain.stack import StackSpec
+from cptune.domain.timing import CI_SHARE
 from cptune.domain.workload import ModelShape, Workload
 
 _LONGEST_S = 1e7  # 115 days; Ray and gloo overflow far beyond
 _LONGEST_NAME = 100
+_MOST_ROUNDS = 100
 _LARGEST_SEED = (1 << 32) - 1  # of numpy, which Optuna's samplers draw from
 
 
@@ -139,8 +141,11 @@ class SearchSettings:
 class Budget:
     """When to stop, and how long one trial may take.
 
-    `warmup_steps` are run and thrown away before `steps` are timed; `trial_s` is the deadline of
-    one trial, after which its ranks are replaced; `trace` says what follows the timed steps.
+    At least `warmup_steps` are run and thrown away; then at least `steps` are timed, and more, up
+    to `max_steps` and `timed_s` seconds, until half the 95% interval of their median is within
+    `ci_share` of it; `trace` says what follows. `trial_s` is the deadline of one trial, after which
+    its ranks are replaced. The finalists are measured in turns for `finalist_rounds` rounds after
+    the search.
     """
 
     trials: int = 20
@@ -149,10 +154,16 @@ class Budget:
     steps: int = 5
     trial_s: float = 300.0
     trace: TraceKind = TraceKind.STEP
+    max_steps: int = 20
+    ci_share: float = CI_SHARE
+    timed_s: float = 60.0
+    finalist_rounds: int = 2
 
     def __post_init__(self) -> None:
-        require_positive(self, "trials", "steps", "warmup_steps")
-        require_range(self, 1e-3, _LONGEST_S, "wall_s", "trial_s")
+        require_positive(self, "trials", "steps", "warmup_steps", "max_steps")
+        require_range(self, 1e-3, _LONGEST_S, "wall_s", "trial_s", "timed_s")
+        require_range(self, 0, _MOST_ROUNDS, "finalist_rounds")
+        require_share(self, "ci_share")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

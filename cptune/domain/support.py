@@ -16,7 +16,11 @@ from cptune.domain.workload import AttentionMask, Mlp, Norm, Precision
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Support:
-    """What a trial backend can run; a candidate outside it is refused, with the backend named."""
+    """What a trial backend can run; a candidate outside it is refused, with the backend named.
+
+    `lengths` are those that it knows without documents; under the document mask it takes any.
+    `pipeline_needs_passes`: it also sends rows of one shape alone from stage to stage.
+    """
 
     backend: str
     sharding: frozenset[ShardingKind]
@@ -47,11 +51,11 @@ TORCH_TRIAL = Support(
     loss=frozenset(LossKind),
     data_parallel=frozenset({DataParallelKind.DDP, DataParallelKind.ZERO1, DataParallelKind.FSDP}),
     precision=frozenset({Precision.FP32, Precision.BF16}),
-    mask=frozenset({AttentionMask.FULL, AttentionMask.CAUSAL}),
+    mask=frozenset(AttentionMask),
     mlp=frozenset({Mlp.SWIGLU}),
     norm=frozenset({Norm.RMS}),
     tied_embeddings=False,
-    kv_replication=False,
+    kv_replication=True,
     optimizers=frozenset({"adamw-fp32"}),
     lengths=frozenset({"full"}),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from cptune.domain.candidate import Candidate
@@ -22,7 +23,11 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A finished trial. Times are UTC, ISO 8601. `predicted` None: nobody predicted it."""
+    """A finished trial. Times are UTC, ISO 8601. `predicted` None: nobody predicted it.
+
+    `round` 0 is the search; from 1 on a finalist was measured again, in turn with the others.
+    `attempt` counts on through both.
+    """
 
     number: int
     attempt: int
@@ -34,6 +39,7 @@ class Trial:
     started_at: str
     finished_at: str
     predicted: Predicted | None = None
+    round: int = 0
 
     @property
     def kind(self) -> OutcomeKind:
@@ -65,3 +71,8 @@ class Trial:
     def shortage(self) -> MemoryShortage | None:
         """The allocation that failed, for a trial that ran out of memory."""
         return self.outcome.shortage if isinstance(self.outcome, Failure) else None
+
+
+def searched(trials: Iterable[Trial]) -> list[Trial]:
+    """The trials of the search, without those of the finals."""
+    return [trial for trial in trials if trial.round == 0]

@@ -35,6 +35,10 @@ class AttentionMask(StrEnum):
     DOCUMENT = "document"
 
 
+#: `lengths` of a workload whose documents each fill a sequence.
+FULL_LENGTHS = "full"
+
+
 class Precision(StrEnum):
     """The type that the model computes in."""
 
@@ -93,12 +97,15 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """The batch and the numerics that stay identical over every candidate of a study."""
+    """The batch and the numerics that stay identical over every candidate of a study.
+
+    `lengths` of documents, under the document mask: a file, a distribution or `FULL_LENGTHS`.
+    """
 
     seq_len: int
     global_batch_seqs: int
     mask: AttentionMask = AttentionMask.CAUSAL
-    lengths: str = "full"
+    lengths: str = FULL_LENGTHS
     precision: Precision = Precision.BF16
     optimizer: str = "adamw-fp32"
 

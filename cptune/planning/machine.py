@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cptune.domain.documents import FULL, DocumentLoad
+from cptune.domain.documents import DocumentLoad
 from cptune.domain.study import ClusterSpec, SweepSpec
-from cptune.domain.workload import Workload
+from cptune.domain.workload import FULL_LENGTHS, Workload
 from cptune.errors import SpecError
 from cptune.predict.case import Case, Machine
 from cptune.predict.facts import GpuFacts, gpu_of_driver, read_curve, read_gpu
@@ -54,7 +54,7 @@ def read_documents(workload: Workload, *, world_size: int) -> DocumentLoad | Non
     Raises:
         SpecError: when the lengths are no file and no distribution, or the file is wrong.
     """
-    if workload.lengths == FULL:
+    if workload.lengths == FULL_LENGTHS:
         return None
     from cptune.balance.expected import expect_load  # brings numpy
 

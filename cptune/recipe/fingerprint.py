@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 
@@ -17,14 +17,16 @@ _PACKAGES = ("cptune", "torch", "ray", "optuna", "numpy", "pyarrow", "flash-attn
 _ENVIRONMENT = ("NCCL_", "GLOO_", "CUDA_", "OMP_", "MKL_", "TORCH_", "PYTORCH_")
 
 
-def stamp_of(spec: SweepSpec, *, topology_hash: str) -> Stamp:
-    """Stamp a spec on this machine as it is now."""
+def stamp_of(spec: SweepSpec, *, topology_hash: str, lengths: Sequence[int] = ()) -> Stamp:
+    """Stamp a spec on this machine as it is now; `lengths` are those that documents have."""
     shape = {name: value for name, value in asdict(spec.model).items() if name != "preset"}
-    mathematics = {
+    mathematics: dict[str, object] = {
         "model": shape,
         "workload": asdict(spec.workload),
         "seed": spec.search.seed,
     }
+    if lengths:  # what a file held when it was read, since its name says little
+        mathematics["document_lengths"] = list(lengths)
     found = _versions()
     environment = {
         name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)

@@ -25,7 +25,13 @@ class Terminal:
 
     def trial_started(self, candidate: Candidate, *, done: int, total: int) -> None:
         """Show what runs now."""
-        text = f"{done + 1}/{total} {candidate.describe()} | {self._best}"
+        self._show(f"{done + 1}/{total} {candidate.describe()} | {self._best}")
+
+    def finalist_started(self, candidate: Candidate, *, turn: int, turns: int) -> None:
+        """Show which finalist runs again."""
+        self._show(f"finals {turn}/{turns} {candidate.describe()} | {self._best}")
+
+    def _show(self, text: str) -> None:
         if not self._console.is_terminal:
             return
         if self._status is None:
@@ -39,7 +45,8 @@ class Terminal:
         if best is not None and best.measurement is not None:
             rate = best.measurement.tokens_per_s
             self._best = f"recipe so far {best.candidate.describe()} {rate:,.0f} tokens/s"
-        self._say(f"trial {trial.number:>3}  {_result(trial)}")
+        again = f" again, round {trial.round}" if trial.round else ""
+        self._say(f"trial {trial.number:>3}{again}  {_result(trial)}")
         if not self._console.is_terminal:
             self._say(f"           {self._best}")
 
@@ -70,6 +77,11 @@ class Logged:
         self._log.write("trial_started", candidate_key=candidate.key, done=done, total=total)
         self._inner.trial_started(candidate, done=done, total=total)
 
+    def finalist_started(self, candidate: Candidate, *, turn: int, turns: int) -> None:
+        """Log the start."""
+        self._log.write("finalist_started", candidate_key=candidate.key, round=turn, rounds=turns)
+        self._inner.finalist_started(candidate, turn=turn, turns=turns)
+
     def trial_finished(self, trial: Trial, *, best: Trial | None) -> None:
         """Log the end."""
         self._log.write(
@@ -77,6 +89,7 @@ class Logged:
             candidate_key=trial.candidate.key,
             number=trial.number,
             attempt=trial.attempt,
+            round=trial.round,
             outcome=trial.kind.value,
             reason=trial.reason,
             best=None if best is None else best.candidate.key,

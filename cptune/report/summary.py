@@ -64,6 +64,7 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         f"passes, global batch {batch} x {recipe.spec.workload.seq_len} tokens",
         f"{seen.tokens_per_s:,.0f} tokens/s, step {seen.step_s * 1e3:,.0f} ms "
         f"(p10 {seen.step_p10_s * 1e3:,.0f}, p90 {seen.step_p90_s * 1e3:,.0f})",
+        _certainty(seen),
         f"peak {bytes_text(seen.peak_allocated_bytes)} of {bytes_text(recipe.capacity_bytes)} "
         f"({bytes_text(allowed)} inside the margin); forward "
         f"{bytes_text(seen.forward_peak_bytes)}, backward {bytes_text(seen.backward_peak_bytes)}",
@@ -74,6 +75,17 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         f"attention kernel {seen.kernel}",
         *_expected(recipe),
     ]
+
+
+def _certainty(seen: Measurement) -> str:
+    """How well the step time is known."""
+    steps = len(seen.ranks[0].step_s) if seen.ranks else 0
+    known = (
+        "too few for an interval"
+        if seen.step_ci_share is None
+        else (f"median within {seen.step_ci_share:.1%} with 95%")
+    )
+    return f"{steps} timed steps: {known}" + (", noisy" if seen.noisy else "")
 
 
 def _expected(recipe: Recipe) -> list[str]:

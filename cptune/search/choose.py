@@ -17,10 +17,12 @@ from math import inf
 from cptune.domain.outcome import Failure, Measurement, OutcomeKind
 from cptune.domain.recipe import CertificateEntry, Control, Evidence
 from cptune.domain.study import Objective
-from cptune.domain.trial import Trial
+from cptune.domain.timing import CI_SHARE
+from cptune.domain.trial import Trial, searched
 from cptune.domain.units import bytes_text
 from cptune.domain.workload import divisors
 from cptune.search.expected import Expect, as_measured
+from cptune.search.finalists import choose_finalists, pool
 from cptune.search.space import SearchSpace
 
 
@@ -62,6 +64,7 @@ class Limits:
     memory_margin: float
     objective: Objective
     expect: Expect = as_measured
+    ci_share: float = CI_SHARE
 
     @property
     def allowed_bytes(self) -> int:
@@ -80,9 +83,22 @@ class Choice:
     controls: tuple[Control, ...]
 
 
+def finalists_of(trials: Sequence[Trial], limits: Limits) -> tuple[Trial, ...]:
+    """The trials of the search that are measured again; the same however often one asks."""
+    latest = {trial.candidate.key: trial for trial in searched(trials)}
+    gated = [_gate(trial, limits) for trial in latest.values()]
+    passed = [verdict.trial for verdict in gated if verdict.ruling is Ruling.CHOSEN]
+    slack = limits.objective.throughput_slack
+    ordered = sorted(passed, key=lambda trial: _preference(trial, limits))
+    return choose_finalists(ordered, slack=slack)
+
+
 def choose(trials: Sequence[Trial], space: SearchSpace, limits: Limits) -> Choice:
-    """Judge every trial and pick the recipe. The newest attempt of a candidate speaks for it."""
-    latest = list({trial.candidate.key: trial for trial in trials}.values())
+    """Judge every trial and pick the recipe.
+
+    The newest attempt of a candidate speaks for it, or all its complete rounds of finals together.
+    """
+    latest = _speaking(trials, limits)
     gated = [_gate(trial, limits) for trial in latest]
     passed = [verdict.trial for verdict in gated if verdict.ruling is Ruling.CHOSEN]
     best = max((limits.expect(trial).tokens_per_s for trial in passed), default=0.0)
@@ -97,6 +113,14 @@ def choose(trials: Sequence[Trial], space: SearchSpace, limits: Limits) -> Choic
         certificate=() if chosen is None else _certificate(chosen, verdicts, space),
         controls=tuple(_control(verdict) for verdict in verdicts if verdict.trial is not chosen),
     )
+
+
+def _speaking(trials: Sequence[Trial], limits: Limits) -> list[Trial]:
+    """One trial a candidate."""
+    if not any(trial.round for trial in trials):
+        return list({trial.candidate.key: trial for trial in trials}.values())
+    finalists = {trial.candidate.key for trial in finalists_of(trials, limits)}
+    return pool(trials, finalists=finalists, ci_share=limits.ci_share)
 
 
 def _measured(trial: Trial) -> Measurement:

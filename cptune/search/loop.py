@@ -1,18 +1,19 @@
-"""The loop: ask, place, launch, keep, tell, until the budget or the legal set is spent."""
+"""The loop: ask, place, launch, keep, tell, until the budget is spent; then the finals."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from cptune.domain.candidate import Candidate
 from cptune.domain.guards import why_not_applied, why_unlike, why_unlike_batch
 from cptune.domain.outcome import RETRIED, Failure, Measurement
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import Budget
-from cptune.domain.trial import Predicted, Trial
+from cptune.domain.trial import Predicted, Trial, searched
 from cptune.seams import Clock, Launcher, Ledger, Observer, Sampler
-from cptune.search.choose import Choice, Limits, choose
+from cptune.search.choose import Choice, Limits, choose, finalists_of
 from cptune.search.foresight import WhyTooBig, is_pruned, prune, pruned_note
 from cptune.search.space import SearchSpace
 
@@ -23,7 +24,8 @@ _MAX_ATTEMPTS = 2
 Predict = Callable[[Candidate], Predicted | None]
 
 
-def _nothing(candidate: Candidate) -> None:
+def nothing(candidate: Candidate) -> None:
+    """Expect nothing of a candidate."""
     del candidate
 
 
@@ -36,8 +38,8 @@ class Seams:
     ledger: Ledger
     clock: Clock
     observer: Observer
-    predict: Predict = _nothing
-    why_too_big: WhyTooBig = _nothing
+    predict: Predict = nothing
+    why_too_big: WhyTooBig = nothing
 
 
 class SearchLoop:
@@ -73,7 +75,10 @@ class SearchLoop:
         return self._trials
 
     def run(self) -> Choice:
-        """Try candidates until the trials, the time or the legal set is spent; then choose."""
+        """Try candidates until the trials, the time or the legal set is spent; then choose.
+
+        What the choice lies between is measured again, in turns, before it is made.
+        """
         clock, sampler = self._seams.clock, self._seams.sampler
         if self._finished():
             self._prune()
@@ -96,15 +101,54 @@ class SearchLoop:
             sampler.tell(trial)
             self._seams.observer.trial_finished(trial, best=self._choice().trial)
             self._prune()
+        self._run_finals(deadline_s=deadline_s)
         return self._choice()
 
+    def _run_finals(self, *, deadline_s: float) -> None:
+        """Measure the finalists in turns, round by round, as far as the time goes."""
+        finalists = finalists_of(self._finished(), self._limits)
+        turns = self._budget.finalist_rounds if finalists else 0
+        clock, observer = self._seams.clock, self._seams.observer
+        for turn in range(1, turns + 1):
+            due = [trial for trial in finalists if self._is_due(trial.candidate, turn)]
+            left_s = deadline_s - clock.monotonic_s()
+            if due and sum(map(_seconds, due)) >= left_s:
+                observer.note(
+                    f"round {turn} of {turns} of the {len(finalists)} finalists does not fit in "
+                    f"the {max(0.0, left_s):.0f} s left of the time budget of "
+                    f"{self._budget.wall_s:g} s: the choice rests on what was timed before"
+                )
+                return
+            for trial in due:
+                observer.finalist_started(trial.candidate, turn=turn, turns=turns)
+                again = self._try(trial.candidate, turn=turn)
+                observer.trial_finished(again, best=self._choice().trial)
+
+    def _is_due(self, candidate: Candidate, turn: int) -> bool:
+        """Whether a finalist still has to run in a round; not once it failed for good."""
+        own = [one for one in self._trials if one.round and one.candidate.key == candidate.key]
+        failed = any(one.measurement is None and one.kind not in RETRIED for one in own)
+        last = next((one for one in reversed(own) if one.round == turn), None)
+        return not failed and (last is None or self._is_due_again(last))
+
     def _choice(self) -> Choice:
-        return choose(self._finished(), self._space, self._limits)
+        finals = [trial for trial in self._trials if trial.round]
+        return choose([*self._finished(), *finals], self._space, self._limits)
 
     def _finished(self) -> list[Trial]:
-        """The last attempt of each candidate, unless another attempt is due."""
-        latest = {trial.candidate.key: trial for trial in self._trials}
-        return [trial for trial in latest.values() if not _is_due_again(trial)]
+        """The last attempt of each candidate in the search, unless another attempt is due."""
+        latest = {trial.candidate.key: trial for trial in searched(self._trials)}
+        return [trial for trial in latest.values() if not self._is_due_again(trial)]
+
+    def _is_due_again(self, trial: Trial) -> bool:
+        if trial.kind not in RETRIED:
+            return False
+        same = [
+            one
+            for one in self._trials
+            if (one.candidate.key, one.round) == (trial.candidate.key, trial.round)
+        ]
+        return len(same) < _MAX_ATTEMPTS
 
     def _owed(self, remaining: int) -> set[str] | None:
         """What the certificate still needs, once the budget is only just enough for it.
@@ -156,16 +200,16 @@ class SearchLoop:
             self._seams.sampler.restore(self._finished())
             self._seams.observer.note(pruned_note(pruned, of=len(self._space.candidates)))
 
-    def _try(self, candidate: Candidate) -> Trial:
+    def _try(self, candidate: Candidate, *, turn: int = 0) -> Trial:
         before = [trial for trial in self._trials if trial.candidate.key == candidate.key]
         number = before[0].number if before else self._next_number()
         attempt = len(before)
         while True:
-            trial = self._attempt(candidate, number=number, attempt=attempt)
+            trial = self._attempt(candidate, number=number, attempt=attempt, turn=turn)
             self._seams.ledger.append(trial)
             trial = trial.without_spans()  # they are kept there
             self._trials.append(trial)
-            if not _is_due_again(trial):
+            if not self._is_due_again(trial):
                 return trial
             self._seams.observer.note(f"{candidate.describe()} is tried again: {trial.reason}")
             attempt += 1
@@ -173,7 +217,7 @@ class SearchLoop:
     def _next_number(self) -> int:
         return 1 + max((trial.number for trial in self._trials), default=-1)
 
-    def _attempt(self, candidate: Candidate, *, number: int, attempt: int) -> Trial:
+    def _attempt(self, candidate: Candidate, *, number: int, attempt: int, turn: int) -> Trial:
         launcher, clock = self._seams.launcher, self._seams.clock
         # Before the launch: an expectation is none once the answer is known.
         predicted = self._seams.predict(candidate)
@@ -183,6 +227,7 @@ class SearchLoop:
         return Trial(
             number=number,
             attempt=attempt,
+            round=turn,
             candidate=candidate,
             placement=placement,
             outcome=outcome,
@@ -201,11 +246,13 @@ class SearchLoop:
         anchor = next((trial for trial in self._trials if trial.measurement), None)
         return (
             why_not_applied(outcome, candidate.layout)
-            or why_unlike_batch(outcome, candidate.layout)
+            or why_unlike_batch(outcome, candidate.layout, anchor)
             or why_unlike(outcome, anchor)
             or outcome
         )
 
 
-def _is_due_again(trial: Trial) -> bool:
-    return trial.kind in RETRIED and trial.attempt + 1 < _MAX_ATTEMPTS
+def _seconds(trial: Trial) -> float:
+    """How long a trial took by the wall clock: an estimate of how long it will take again."""
+    took = datetime.fromisoformat(trial.finished_at) - datetime.fromisoformat(trial.started_at)
+    return max(0.0, took.total_seconds())

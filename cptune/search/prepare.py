@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cptune.domain.candidate import Candidate
 from cptune.domain.rules import Setting, Violation, why_unsupported
 from cptune.domain.stack import Stack, StackSpec
+from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec
+from cptune.domain.trial import Trial
 from cptune.domain.units import bytes_text
 from cptune.domain.workload import ModelShape
 from cptune.errors import SpecError
@@ -101,6 +104,22 @@ def refuse_gpus(spec: SweepSpec, topology: Topology) -> None:
             f"cluster | {gpus} GPUs found, but trials run on CPU processes only",
             hint='set cluster.gpu = "cpu" to try the layouts on CPU processes',
         )
+
+
+def refuse_other_batch(trials: Sequence[Trial], stamp: Stamp) -> None:
+    """Refuse to go on with trials of another batch: the spec is the same, its file of lengths not.
+
+    Raises:
+        SpecError: naming the first such trial.
+    """
+    for trial in trials:
+        if trial.convergence_fingerprint != stamp.convergence:
+            raise SpecError(
+                f"workload.lengths | trial {trial.number} of this run trained on another batch: "
+                f"its convergence fingerprint is {trial.convergence_fingerprint[:12]}, wanted "
+                f"{stamp.convergence[:12]}",
+                hint="restore the file of document lengths, or give the run another name",
+            )
 
 
 def _refuse_crowding(world_size: int, topology: Topology) -> None:

@@ -25,6 +25,8 @@ _MEASURED = (
     "step_s",
     "step_p10_s",
     "step_p90_s",
+    "step_ci_share",
+    "noisy",
     "slowest_rank",
     "tokens_per_s",
     "tokens_per_s_per_gpu",
@@ -69,7 +71,7 @@ _PREDICTED = {
     "predicted_peak_hi_bytes": "peak_hi_bytes",
     "model_version": "model_version",
 }
-_KEPT = ("convergence_fingerprint", "execution_fingerprint", "started_at", "finished_at")
+_KEPT = ("round", "convergence_fingerprint", "execution_fingerprint", "started_at", "finished_at")
 
 
 def trial_row(trial: Trial) -> Row:
@@ -150,10 +152,21 @@ def edge_rows(trial: Trial) -> list[Row]:
 
 
 def step_rows(trial: Trial) -> list[Row]:
-    """The rows of the steps table: every timed step of every rank."""
-    return [
+    """The rows of the steps table: every step of every rank; warm-up ends at index -1."""
+    warmup = [
         trial_key(trial)
-        | {"rank": report.rank, "index": index, "seconds": seconds}
+        | {
+            "rank": report.rank,
+            "index": index - len(report.warmup_s),
+            "seconds": seconds,
+            "is_warmup": True,
+        }
+        for report in reports_of(trial)
+        for index, seconds in enumerate(report.warmup_s)
+    ]
+    return warmup + [
+        trial_key(trial)
+        | {"rank": report.rank, "index": index, "seconds": seconds, "is_warmup": False}
         | {name: getattr(report, name)[index] for name in _STEP_EXPOSED}
         for report in reports_of(trial)
         for index, seconds in enumerate(report.step_s)
@@ -227,14 +240,16 @@ def _place(rank: Row) -> RankPlace:
 
 
 def _report(rank: Row, *, edges: Sequence[Row], steps: Sequence[Row]) -> RankReport:
-    own = sorted(
+    every = sorted(
         (step for step in steps if step["rank"] == rank["rank"]), key=lambda step: step["index"]
     )
+    own = [step for step in every if not step["is_warmup"]]
     fields: Row = {name: rank[name] for name in (*_PLACED, *_REPORTED)}
     fields |= {name: tuple(step[name] for step in own) for name in _STEP_EXPOSED}
     return RankReport(
         **fields,
         step_s=tuple(step["seconds"] for step in own),
+        warmup_s=tuple(step["seconds"] for step in every if step["is_warmup"]),
         kernel=rank["kernel_ran"],
         edges=tuple(_edge(edge) for edge in edges if edge["a_rank"] == rank["rank"]),
     )

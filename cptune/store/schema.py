@@ -63,10 +63,12 @@ TRIALS = _schema(
     "trials",
     {
         **_TRIAL_KEY,
+        "round": _WHOLE,
         "outcome": _WORD,
         "reason": _WORD,
         **_AXES,
-        **dict.fromkeys(("step_s", "step_p10_s", "step_p90_s"), _REAL),
+        **dict.fromkeys(("step_s", "step_p10_s", "step_p90_s", "step_ci_share"), _REAL),
+        "noisy": pa.bool_(),
         "slowest_rank": _WHOLE,
         **dict.fromkeys(("tokens_per_s", "tokens_per_s_per_gpu", "mfu"), _REAL),
         "mfu_formula": _WORD,
@@ -169,6 +171,7 @@ STEPS = _schema(
         "rank": _WHOLE,
         "index": _WHOLE,
         "seconds": _REAL,
+        "is_warmup": pa.bool_(),
         **dict.fromkeys(("tp_exposed_s", "cp_exposed_s", "dp_exposed_s", "pp_exposed_s"), _REAL),
     },
 )

@@ -19,6 +19,7 @@ from optuna.trial import TrialState
 from sweep_process import SweepProcesses, sweep_processes, wait_for
 
 from cptune import spec as specs
+from cptune.domain.trial import searched
 from cptune.search.prepare import prepare
 from cptune.store.ledger import ParquetLedger
 
@@ -72,7 +73,7 @@ def assert_consistent(run: Path, legal: set[str]) -> None:
     for path in [*run.glob("*.parquet"), *run.glob("[!q]*/*.parquet")]:
         pq.read_table(path, page_checksum_verification=True)
     assert not list(run.rglob(".tmp-*"))
-    assert_study_agrees(run, {trial.candidate.key: trial for trial in trials})
+    assert_study_agrees(run, {trial.candidate.key: trial for trial in searched(trials)})
     assert json.loads((run / "recipe.json").read_text())
 
 
@@ -98,7 +99,10 @@ def events(run: Path, name: str) -> list[dict[str, object]]:
 
 def started_again(run: Path) -> list[str]:
     """Candidates that were started after their trials file had its name."""
-    ended = {path.name[7:].rpartition("-a")[0]: path.stat().st_mtime for path in trial_files(run)}
+    ended = {  # by the first attempt: the others come after it
+        path.name[7:].rpartition("-a")[0]: path.stat().st_mtime
+        for path in reversed(trial_files(run))
+    }
     return [
         key
         for event in events(run, "trial_started")
@@ -140,6 +144,32 @@ def test_ten_kills_in_a_row_lose_nothing_and_run_nothing_twice(processes):
 
 def json_trials(run: Path) -> list[dict[str, object]]:
     return [row for path in trial_files(run) for row in pq.read_table(path).to_pylist()]
+
+
+def test_a_driver_killed_in_the_finals_measures_what_is_missing_and_nothing_twice(processes):
+    finals = {"steps": 8, "max_steps": 8, "finalist_rounds": 3}
+    spec = processes.write(
+        "finals", axes={"tp": [1], "sharding": ["zigzag"], "cp": [1, 2]}, budget=finals
+    )
+    run = processes.runs / "finals"
+    driver = processes.start_sweep(spec, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(
+        lambda: len(list((run / "trials").glob("*-a1.parquet"))) > 0,
+        within_s=60,
+        what="a trial of the finals",
+    )
+    driver.kill()
+    driver.wait()
+    assert processes.wait_gone() == {}
+    kept = {path.name: path.read_bytes() for path in trial_files(run)}
+    last = processes.sweep(spec, "--resume")
+    assert last.returncode == 0, last.stderr
+    assert kept.items() <= {path.name: path.read_bytes() for path in trial_files(run)}.items()
+    assert_consistent(run, legal_keys(spec))
+    rounds = Counter((row["candidate_key"], row["round"]) for row in json_trials(run))
+    assert rounds == {(key, turn): 1 for key in legal_keys(spec) for turn in range(4)}
+    recipe = json.loads((run / "recipe.json").read_text())
+    assert recipe["measurement"]["step_ci_share"] is not None
 
 
 def test_a_second_driver_is_refused_and_the_first_goes_on(processes):

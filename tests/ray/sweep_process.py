@@ -52,7 +52,14 @@ TINY = {
         "strategy": ["ring"],
     },
     "objective": {"exposed_comm_share": 0.99, "throughput_slack": 0.99},
-    "budget": {"trials": 20, "warmup_steps": 1, "steps": 2, "trial_s": 60.0},
+    "budget": {
+        "trials": 20,
+        "warmup_steps": 1,
+        "steps": 2,
+        "max_steps": 2,
+        "finalist_rounds": 0,
+        "trial_s": 60.0,
+    },
 }
 
 

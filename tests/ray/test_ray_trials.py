@@ -8,11 +8,14 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
+from fakes import trial_of
 from sweep_process import wait_for
 
-from cptune.domain.candidate import Candidate, Strategy
+from cptune.domain.candidate import Candidate, ShardingKind, Strategy
+from cptune.domain.guards import why_not_applied, why_unlike, why_unlike_batch
 from cptune.domain.layout import ParallelLayout
 from cptune.domain.outcome import Failure, Measurement, OomKind, OutcomeKind
+from cptune.domain.workload import AttentionMask
 
 RING = Candidate(layout=ParallelLayout(cp=4), stages=3)
 OTHERS = (
@@ -54,6 +57,28 @@ def test_a_trial_measures_and_its_actors_stay_for_the_next_of_another_layout(tri
         measured = trials.run(candidate)
         assert pids_of(measured) == pids
         assert measured.first_loss == pytest.approx(first.first_loss, rel=1e-4)
+
+
+def test_packed_documents_are_the_same_batch_and_move_what_their_plans_say(trials):
+    def pack(job):
+        packed = replace(job.workload, mask=AttentionMask.DOCUMENT)
+        return replace(job, workload=packed, lengths=(5, 30, 128))
+
+    def stray(job):
+        return replace(pack(job), lengths=(7, 40)) if job.rank == BLAMED else pack(job)
+
+    anchor = None
+    for candidate in (RING, *OTHERS, replace(RING, sharding=ShardingKind.BALANCED, micro_batch=2)):
+        seen = trials.run(candidate, change=pack)
+        assert isinstance(seen, Measurement), seen
+        assert why_not_applied(seen, candidate.layout) is None
+        assert why_unlike_batch(seen, candidate.layout, anchor) is None
+        assert why_unlike(seen, anchor) is None
+        anchor = anchor or trial_of(candidate, seen)
+    plain = trials.run(OTHERS[1])
+    assert why_unlike_batch(plain, OTHERS[1].layout, anchor) is not None
+    wrong = trials.run(OTHERS[1], change=stray)
+    assert why_unlike_batch(wrong, OTHERS[1].layout, anchor) is not None
 
 
 def test_out_of_memory_on_one_rank_ends_all_and_says_what_was_short(trials):

@@ -71,7 +71,7 @@ def test_without_an_anchor_any_number_passes_but_no_nan():
 
 def test_ranks_of_one_group_train_on_the_same_samples():
     layout = ParallelLayout(tp=2, cp=2, dp=2)
-    reports = [rank_report(rank, sample_hash=f"dp{rank // 4}") for rank in range(8)]
+    reports = [rank_report(rank, sample_hash=f"{rank // 4}") for rank in range(8)]
 
     assert why_unlike_batch(join(*reports), layout) is None
 
@@ -80,7 +80,7 @@ def test_ranks_of_one_group_train_on_the_same_samples():
 def test_a_rank_with_other_samples_is_a_wrong_result(stray, axis, group):
     layout = ParallelLayout(tp=2, cp=2, dp=2)
     reports = [
-        rank_report(rank, sample_hash="stray" if rank == stray else f"dp{rank // 4}")
+        rank_report(rank, sample_hash="ff" if rank == stray else f"{rank // 4}")
         for rank in range(8)
     ]
 
@@ -98,3 +98,33 @@ def test_context_ranks_with_other_samples_are_found():
 
     assert failure is not None
     assert failure.message == "ranks [0, 1] of one cp group trained on different samples"
+
+
+def test_pipeline_ranks_with_other_samples_are_found():
+    seen = join(rank_report(0, sample_hash="a"), rank_report(1, sample_hash="b"))
+
+    failure = why_unlike_batch(seen, ParallelLayout(pp=2))
+
+    assert failure is not None
+    assert failure.message == "ranks [0, 1] of one pp group trained on different samples"
+
+
+def test_a_batch_shared_out_otherwise_is_the_same_batch():
+    anchor = trial_of(candidate(), join(rank_report(0, sample_hash=f"{(9 + 2**64 - 5):x}")))
+    seen = join(rank_report(0, sample_hash="9"), rank_report(1, sample_hash=f"{2**64 - 5:x}"))
+
+    assert why_unlike_batch(seen, ParallelLayout(dp=2), anchor) is None
+
+
+def test_another_global_batch_is_a_wrong_result_that_names_it():
+    anchor = trial_of(candidate(), join(rank_report(0, sample_hash="8")), number=7)
+    seen = join(rank_report(0, sample_hash="3"), rank_report(1, sample_hash="4"))
+
+    failure = why_unlike_batch(seen, ParallelLayout(dp=2), anchor)
+
+    assert failure is not None
+    assert failure.kind is OutcomeKind.WRONG_RESULT
+    assert failure.message == (
+        "the global batch (samples, documents and text) hashes to 0000000000000007, that of "
+        "trial 7 (tp1 cp1 dp1) to 0000000000000008; wanted the same batch for every candidate"
+    )

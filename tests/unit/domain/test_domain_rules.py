@@ -288,13 +288,12 @@ def test_what_the_backend_cannot_run_is_refused_by_its_name(changes, rule, messa
     assert not found[0].intrinsic
 
 
-def test_pipelines_and_kv_replication_are_limits_of_the_backend():
+def test_pipelines_are_limits_of_the_backend():
     deep = why_infeasible(candidate(pp=2, dp=4), setting(8))
     uneven = why_infeasible(
         candidate(pp=2, vpp=2),
         setting(2, model=model(layers=4), workload=workload(global_batch_seqs=3)),
     )
-    narrow = why_infeasible(candidate(tp=8), setting(8))
 
     assert [one.message for one in deep] == [
         "1 micro-batches a step cannot fill the torch trial's pipeline of pp 2 x vpp 1, "
@@ -304,11 +303,32 @@ def test_pipelines_and_kv_replication_are_limits_of_the_backend():
         "3 micro-batches a step cannot fill the torch trial's pipeline of pp 2 x vpp 2, "
         "wanted a multiple of 2"
     ]
+    assert not any(one.intrinsic for one in deep)
+
+
+def test_kv_heads_that_several_tensor_ranks_share_are_tried_unless_the_backend_cannot():
+    shy = replace(TORCH_TRIAL, kv_replication=False)
+
+    assert why_infeasible(candidate(tp=8), setting(8)) == ()
+    narrow = why_infeasible(candidate(tp=8), setting(8, support=shy))
     assert [one.message for one in narrow] == [
         "4 kv heads do not divide by tp 8, and the torch trial does not replicate kv heads "
         "(nearest legal tp: 4)"
     ]
-    assert not any(one.intrinsic for one in (*deep, *narrow))
+    assert not narrow[0].intrinsic
+
+
+def test_rows_that_vary_from_pack_to_pack_do_not_go_through_a_pipeline():
+    packed = workload(mask=AttentionMask.DOCUMENT, lengths="lengths.txt")
+    balanced = candidate(cp=2, pp=2, sharding=ShardingKind.BALANCED)
+
+    found = why_infeasible(balanced, setting(4, workload=packed))
+
+    assert [(one.rule, one.intrinsic) for one in found] == [("torch trial: balanced packs", False)]
+    assert found[0].message.endswith("wanted zigzag or contiguous, or pp 1")
+    for fine in (replace(balanced, sharding=ShardingKind.ZIGZAG), candidate(cp=4, micro_batch=2)):
+        assert why_infeasible(fine, setting(4, workload=packed)) == ()
+    assert why_infeasible(balanced, setting(4)) == ()
 
 
 def test_context_words_do_not_matter_without_context_parallelism():
@@ -345,7 +365,6 @@ def test_all_violations_come_at_once_and_as_one_message():
         "ulysses-heads",
         "torch trial: data_parallel",
         "torch trial: micro-batches",
-        "torch trial: kv replication",
     ]
     text = describe(wrong, found)
     assert text.startswith("tp3 cp4 dp3 pp5 zigzag ring/3: tp3 * cp4")
@@ -357,7 +376,6 @@ def test_the_backend_refuses_a_study_that_it_cannot_train():
         model=model("gpt3-6.7b"),
         workload=workload(
             precision=Precision.FP8,
-            mask=AttentionMask.DOCUMENT,
             optimizer="sgd",
             lengths="lengths.txt",
         ),
@@ -365,13 +383,15 @@ def test_the_backend_refuses_a_study_that_it_cannot_train():
 
     assert [one.message for one in why_unsupported(given)] == [
         "precision fp8 cannot be tried by the torch trial, wanted bf16, fp32",
-        "mask document cannot be tried by the torch trial, wanted causal, full",
         "optimizer sgd cannot be tried by the torch trial, wanted adamw-fp32",
-        "lengths lengths.txt cannot be tried by the torch trial, wanted full",
         "mlp gelu cannot be tried by the torch trial, wanted swiglu",
         "norm layer cannot be tried by the torch trial, wanted rms",
         "tied_embeddings true cannot be tried by the torch trial, wanted false",
+        "lengths lengths.txt cannot be tried by the torch trial, wanted full, or mask "
+        '"document", which alone knows documents',
     ]
+    packed = replace(given.workload, mask=AttentionMask.DOCUMENT)
+    assert len(why_unsupported(replace(given, workload=packed))) == 5
     assert why_unsupported(setting()) == ()
     assert why_unsupported(replace(given, support=ANYTHING))[0].rule == "dream: optimizer"
 

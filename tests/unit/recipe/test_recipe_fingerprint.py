@@ -96,3 +96,12 @@ def test_versions_name_what_a_trial_runs_on():
         "topology": "t",
     }
     assert len(STAMP.convergence) == 64
+
+
+def test_what_a_file_of_lengths_held_is_part_of_the_mathematics():
+    plain, packed, other = (
+        stamp_of(sweep_spec(), topology_hash="t", lengths=lengths).convergence
+        for lengths in ((), (3, 5), (3, 6))
+    )
+
+    assert len({plain, packed, other}) == 3

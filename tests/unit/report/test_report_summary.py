@@ -86,6 +86,7 @@ def test_the_recipe_in_words():
         "TP=1 CP=2 PP=1 DP=2 on 4 ranks, zigzag ring in 1 stage",
         "micro-batch 1 x 2 passes, global batch 4 x 64 tokens",
         "512 tokens/s, step 500 ms (p10 500, p90 500)",
+        "2 timed steps: too few for an interval, noisy",
         "peak 1.50 MiB of 2.00 MiB (1.84 MiB inside the margin); forward 600 B, backward 700 B",
         "exposed communication 25.0% of the step: tp 0.0, cp 125.0, dp 0.0, pp 0.0 ms "
         "(blocked-in-wait)",

@@ -55,7 +55,7 @@ class Bench:
         self.loop = SearchLoop(
             space,
             limits=LIMITS,
-            budget=Budget(**{"trials": 20, **budget}),
+            budget=Budget(**{"trials": 20, "finalist_rounds": 0, **budget}),
             stamp=STAMP,
             seams=Seams(
                 sampler=self.sampler,
@@ -318,3 +318,120 @@ def test_a_sampler_with_nothing_left_ends_the_search():
 
     assert bench.loop.run().trial.candidate == CP1
     assert bench.launcher.launched == [CP1.key, CP2.key]
+
+
+def steady(*steps_s, **changes):
+    """A measurement of four ranks with these steps."""
+    reports = tuple(rank_report(rank, step_s=tuple(steps_s), **changes) for rank in range(4))
+    return measurement_from(reports, tokens_per_step=256)
+
+
+CLOSE = {  # CP=1 does not fit; the search is lucky with CP=4 alone
+    CP1.key: out_of_memory(),
+    CP1_TP2.key: out_of_memory(),
+    CP2.key: [steady(0.108, 0.122), steady(0.1, 0.1), steady(0.101, 0.1)],
+    CP4.key: [steady(0.1, 0.1), steady(0.099, 0.1), steady(0.1, 0.1)],
+}
+
+
+def test_finalists_are_measured_in_turns_and_their_rounds_decide_together():
+    bench = Bench(ScriptedLauncher(CLOSE), finalist_rounds=2)
+
+    choice = bench.loop.run()
+
+    assert bench.launcher.launched[4:] == [CP2.key, CP4.key, CP2.key, CP4.key]
+    assert [(one.number, one.attempt, one.round) for one in bench.ledger.kept[4:]] == [
+        (2, 1, 1),
+        (3, 1, 1),
+        (2, 2, 2),
+        (3, 2, 2),
+    ]
+    assert choice.trial.candidate == CP2
+    assert choice.trial.measurement.ranks[0].step_s == (0.1, 0.1, 0.101, 0.1)
+    assert bench.observer.finals == [
+        (key, turn, 2) for turn in (1, 2) for key in (CP2.key, CP4.key)
+    ]
+    assert [one.round for one in bench.sampler.told] == [0] * 4
+
+
+def test_without_finals_the_lucky_moment_decides():
+    assert Bench(ScriptedLauncher(CLOSE)).loop.run().trial.candidate == CP4
+
+
+def test_a_settled_choice_needs_no_finals():
+    far = CLOSE | {CP4.key: steady(0.3, 0.3)}
+    bench = Bench(ScriptedLauncher(far | {CP2.key: steady(0.1, 0.1)}), finalist_rounds=2)
+
+    assert bench.loop.run().trial.candidate == CP2
+    assert len(bench.launcher.launched) == 4
+
+
+@pytest.mark.parametrize("kept", range(4, 8))
+def test_finals_go_on_where_a_driver_ended(kept):
+    whole = Bench(ScriptedLauncher(CLOSE), finalist_rounds=2)
+    wanted = whole.loop.run().trial
+    ledger = MemoryLedger(whole.ledger.kept[:kept])
+
+    rest = ScriptedLauncher({key: steady(0.1, 0.1) for key in (CP2.key, CP4.key)})
+    again = Bench(rest, ledger=ledger, finalist_rounds=2)
+    choice = again.loop.run()
+
+    assert rest.launched == whole.launcher.launched[kept:]
+    assert [(one.number, one.attempt, one.round) for one in ledger.kept] == [
+        (one.number, one.attempt, one.round) for one in whole.ledger.kept
+    ]
+    assert choice.trial.candidate == wanted.candidate
+
+
+def test_half_a_round_compares_nobody():
+    whole = Bench(ScriptedLauncher(CLOSE), finalist_rounds=2)
+    whole.loop.run()
+
+    halted = Bench(ScriptedLauncher(), ledger=MemoryLedger(whole.ledger.kept[:5]), wall_s=0.001)
+    halted.clock.advance(1)
+
+    assert halted.loop.run().trial.candidate == CP4
+
+
+def test_finals_that_do_not_fit_in_the_time_are_left_out_with_a_note():
+    launcher = ScriptedLauncher(CLOSE, on_launch=lambda one: bench.clock.advance(15))
+    bench = Bench(launcher, finalist_rounds=2, wall_s=60)
+
+    choice = bench.loop.run()
+
+    assert len(launcher.launched) == 4
+    assert choice.trial.candidate == CP4
+    assert bench.observer.notes == [
+        "round 1 of 2 of the 2 finalists does not fit in the 0 s left of the time budget of 60 s: "
+        "the choice rests on what was timed before"
+    ]
+
+
+def test_a_finalist_that_fails_is_judged_by_its_failure_and_runs_no_more():
+    script = CLOSE | {CP4.key: [steady(0.1, 0.1), out_of_memory()]}
+    bench = Bench(ScriptedLauncher(script), finalist_rounds=2)
+
+    choice = bench.loop.run()
+
+    assert bench.launcher.launched[4:] == [CP2.key, CP4.key, CP2.key]
+    assert choice.trial.candidate == CP2
+    assert [one.word for one in choice.verdicts if one.trial.candidate == CP4] == ["out_of_memory"]
+
+
+def test_a_lost_node_in_the_finals_is_tried_once_more_and_says_nothing_of_the_candidate():
+    script = CLOSE | {CP4.key: [steady(0.1, 0.1), LOST, LOST, steady(0.1, 0.1)]}
+    bench = Bench(ScriptedLauncher(script), finalist_rounds=2)
+
+    choice = bench.loop.run()
+
+    assert bench.launcher.launched[4:] == [CP2.key, CP4.key, CP4.key, CP2.key, CP4.key]
+    assert choice.trial.candidate == CP2
+    assert choice.trial.measurement.ranks[0].step_s == (0.101, 0.1)  # round 2 alone is complete
+
+
+def test_finals_do_not_count_against_the_budget_of_trials():
+    bench = Bench(ScriptedLauncher(CLOSE), trials=4, finalist_rounds=2)
+
+    bench.loop.run()
+
+    assert len(bench.launcher.launched) == 8

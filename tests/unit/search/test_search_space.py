@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fakes import candidate, setting, space_of, sweep_spec, workload
+from fakes import STAMP, candidate, setting, space_of, sweep_spec, trial_of, workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +13,7 @@ from cptune.domain.stack import PipelineSplit, Stack, StackSpec
 from cptune.domain.study import Axes, Baseline
 from cptune.domain.workload import divisors
 from cptune.errors import SpecError
-from cptune.search.prepare import prepare, resolve
+from cptune.search.prepare import prepare, refuse_other_batch, resolve
 from cptune.search.space import build_space, choose_baseline, explicit
 from topology.nouns import Gpu, Node, Topology
 
@@ -81,7 +81,6 @@ def test_what_is_left_out_is_counted_by_rule_and_told_once_each():
         "kv-heads": 2,
         "ffn": 2,
         "vocab": 2,
-        "torch trial: kv replication": 2,
     }
     assert len(space.reasons) == 3
 
@@ -121,7 +120,7 @@ def test_nothing_legal_says_the_rules_and_the_nearest_layout():
 
     assert str(caught.value) == (
         "no layout of 3 ranks is legal: 2 combinations of the axes break rules (heads x2, "
-        "kv-heads x2, ffn x2, vocab x2, torch trial: kv replication x2, global-batch x1)"
+        "kv-heads x2, ffn x2, vocab x2, global-batch x1)"
     )
     assert caught.value.hint.startswith("the nearest one, tp3 cp1 dp1: 8 query heads do not")
 
@@ -268,7 +267,7 @@ def test_gpus_are_not_silently_tried_as_cpus():
 
 def test_what_no_candidate_could_run_is_refused_at_once():
     spec = sweep_spec().__class__(
-        name="a", model=sweep_spec().model, workload=workload(precision="fp8", mask="document")
+        name="a", model=sweep_spec().model, workload=workload(precision="fp8", lengths="prolong")
     )
 
     with pytest.raises(SpecError) as caught:
@@ -276,5 +275,17 @@ def test_what_no_candidate_could_run_is_refused_at_once():
 
     assert str(caught.value).splitlines() == [
         "workload.precision | precision fp8 cannot be tried by the torch trial, wanted bf16, fp32",
-        "workload.mask | mask document cannot be tried by the torch trial, wanted causal, full",
+        "workload.lengths | lengths prolong cannot be tried by the torch trial, wanted full, or "
+        'mask "document", which alone knows documents',
     ]
+
+
+def test_a_run_whose_documents_changed_is_not_gone_on_with():
+    trial = trial_of(candidate(), number=3)
+
+    refuse_other_batch([trial], STAMP)
+    with pytest.raises(SpecError, match=r"trial 3 of this run trained on another batch") as caught:
+        refuse_other_batch([trial], replace(STAMP, convergence="d" * 64))
+    assert caught.value.hint == (
+        "restore the file of document lengths, or give the run another name"
+    )

@@ -42,6 +42,7 @@ RICH = replace(
                     cp_exposed_s=(0.03, 0.04),
                     dp_exposed_s=(0.05, 0.06),
                     pp_exposed_s=(0.07, 0.08),
+                    warmup_s=(0.9, 0.4, 0.2),
                     gpu_uuid="GPU-0",
                     edges=(edge_report(1), edge_report(1, axis="dp", seconds=0.0)),
                     trace=rank_trace(),
@@ -57,6 +58,8 @@ RICH = replace(
             tokens_per_step=1000,
         ),
         number=3,
+        attempt=2,
+        turn=1,
     ),
     placement=place(CP2.layout, devices(2, kind="cuda")),
     predicted=Predicted(
@@ -156,8 +159,10 @@ def test_the_tables_join_on_key_and_attempt(tmp_path):
 
     for table in TABLES:
         rows = pq.read_table(file_of(tmp_path, table, RICH)).to_pylist()
-        assert {(row["candidate_key"], row["attempt"]) for row in rows} == {(CP2.key, 0)}
-    assert len(pq.read_table(file_of(tmp_path, "steps", RICH)).to_pylist()) == 4
+        assert {(row["candidate_key"], row["attempt"]) for row in rows} == {(CP2.key, 2)}
+    steps = pq.read_table(file_of(tmp_path, "steps", RICH)).to_pylist()
+    assert [step["index"] for step in steps if step["is_warmup"]] == [-3, -2, -1]
+    assert len(steps) == 3 + 4
 
 
 def cut(path):

@@ -1,0 +1,86 @@
+"""The run directory of a sweep: made, continued or refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from cptune import spec as specs
+from cptune.domain.study import SweepSpec
+from cptune.errors import LedgerError, SpecError
+from cptune.logs import EventLog
+from cptune.search.prepare import trial_stack
+from cptune.store.files import write_durably
+from cptune.store.run_directory import RunDirectory
+
+
+def open_run(spec: SweepSpec, path: Path, *, resume: bool) -> RunDirectory:
+    """The run directory, held by this process, with the resolved spec in it.
+
+    Raises:
+        SpecError: when the path cannot be used, the run exists and is not resumed, or it was
+            started with another spec.
+    """
+    check_path(path)
+    if path.exists() and not (path / "spec.toml").exists() and _holds_files(path):
+        raise SpecError(
+            f"{path} is no run directory: it holds files and no spec.toml",
+            hint="use another name, or another --runs DIR",
+        )
+    if (path / "spec.toml").exists() and not resume:
+        raise SpecError(
+            f"run {spec.name!r} exists in {path.parent}",
+            hint="add --resume to continue it, or give the spec another name",
+        )
+    run = RunDirectory(path)
+    try:
+        _keep_spec(spec, run)
+    except BaseException:
+        run.close()
+        raise
+    return run
+
+
+def open_log(path: Path) -> EventLog:
+    """The event log of a run, appended to.
+
+    Raises:
+        LedgerError: when it cannot be written.
+    """
+    try:
+        return EventLog(path)
+    except OSError as exc:
+        raise LedgerError(f"cannot write {path}: {exc.strerror}") from exc
+
+
+def check_path(path: Path) -> None:
+    """Refuse a path that this system, or SQLite, cannot name.
+
+    Raises:
+        SpecError: with the path and the reason.
+    """
+    try:
+        str(path).encode()
+        path.exists()
+    except (OSError, UnicodeEncodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it is no text"
+        raise SpecError(f"run directory {str(path)!a} cannot be used: {reason}") from exc
+
+
+def _holds_files(path: Path) -> bool:
+    if not path.is_dir():
+        return True
+    return any(entry.name != "lock" for entry in path.iterdir())
+
+
+def _keep_spec(spec: SweepSpec, run: RunDirectory) -> None:
+    if not run.spec_path.exists():
+        write_durably(run.spec_path, specs.write_toml(spec).encode())
+        return
+    kept = specs.load(run.spec_path)
+    changes = specs.spec_changes(replace(kept, stack=trial_stack(kept.stack)), spec)
+    if changes:
+        raise SpecError(
+            f"run {spec.name!r} was started with another spec: " + "; ".join(changes),
+            hint="resume with the same spec, or give the changed one another name",
+        )
