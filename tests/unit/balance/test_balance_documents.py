@@ -1,11 +1,9 @@
 """A pool of lengths stands for a file or a distribution, and a path starts at its spec."""
 
-from pathlib import Path
-
 import pytest
 from fakes import workload
 
-from cptune.balance.documents import beside, read_pool
+from cptune.balance.documents import read_pool
 from cptune.domain.workload import AttentionMask
 from cptune.errors import SpecError
 from cptune.store.balance import open_lengths
@@ -44,13 +42,3 @@ def test_a_distribution_keeps_its_mean():
 def test_a_file_that_is_not_there_is_refused():
     with pytest.raises(SpecError, match=r"no file and no distribution"):
         pool("nowhere.txt")
-
-
-@pytest.mark.parametrize("name", ["full", "prolong", "lognormal(mean=20, sigma=0.3)", "pareto(1)"])
-def test_a_name_is_no_path(name):
-    assert beside(name, Path("/specs")) == name
-
-
-def test_a_relative_path_starts_at_the_spec_and_an_absolute_one_stays():
-    assert beside("data/lengths.csv", Path("/specs")) == "/specs/data/lengths.csv"
-    assert beside("/data/lengths.csv", Path("/specs")) == "/data/lengths.csv"
