@@ -14,7 +14,7 @@ from cptune.attention.choices import read_choice
 from cptune.attention.merge import accumulator_dtype
 
 _TOP = 15  # the largest magnitude lands in [2^14, 2^15); fp16 ends at 65504
-_LEAST, _EXPONENT_BITS = -100, 8  # exponents of a message are clamped to _LEAST..128
+_LEAST, _MOST, _EXPONENT_BITS = -100, 128, 8  # exponents of a message are clamped
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Rounding:
         if not (self.scaled and part.numel()):
             return part.to(self.dtype)
         largest = torch.linalg.vector_norm(part, torch.inf)
-        exponent = torch.frexp(largest).exponent.clamp(min=_LEAST)
+        exponent = torch.frexp(largest).exponent.clamp(_LEAST, _MOST)
         # Zeros have the exponent that sets no bit; infinity and NaN pass as they are.
         exponent = exponent.where(largest != 0, _LEAST).where(largest.isfinite(), _TOP)
         message = part.mul_(_power_of_two(_TOP - exponent)).to(self.dtype)

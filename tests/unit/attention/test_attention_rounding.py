@@ -55,6 +55,12 @@ def test_zeros_stay_zeros_and_nothing_stays_nothing() -> None:
     assert decode(empty).numel() == 0
 
 
+def test_magnitudes_beyond_fp32_do_not_come_back_as_others() -> None:
+    part = make(20).double()
+    assert not decode(SCALED.encode(part * 2.0**200)).isfinite().any()
+    assert decode(SCALED.encode(part * 2.0**-200)).abs().max() < 2.0**-100
+
+
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
 def test_what_is_not_finite_arrives_so(bad: float) -> None:
     part = make(20)
