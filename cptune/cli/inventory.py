@@ -80,6 +80,7 @@ def rings(
     return 0
 
 
+@app.command
 @topology.command
 def probe(
     *files: _File,

@@ -19,7 +19,7 @@ from cptune.bench.job import ProbeJob, RankJob
 from cptune.cluster.actors import RankActor
 from cptune.cluster.connection import RayNode
 from cptune.domain.outcome import Failure, RankReport
-from cptune.domain.placement import Device
+from cptune.domain.placement import Device, refuse_shared
 from cptune.domain.probe import EdgeReading
 from cptune.errors import ClusterError
 
@@ -38,12 +38,16 @@ class Gang:
         threads: Torch threads of an actor.
 
     Raises:
-        ClusterError: when the nodes cannot be reserved in time.
+        ClusterError: when two devices are one, or the nodes cannot be reserved in time.
     """
 
     def __init__(
         self, devices: Sequence[Device], *, nodes: Sequence[RayNode], threads: int
     ) -> None:
+        try:
+            refuse_shared(devices)
+        except ValueError as exc:
+            raise ClusterError(str(exc)) from exc
         self._devices, self._threads = tuple(devices), threads
         self._names = list(dict.fromkeys(device.node for device in devices))
         self._nodes = dict(zip(self._names, nodes, strict=True))

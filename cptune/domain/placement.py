@@ -55,6 +55,22 @@ class Placement:
         ]
 
 
+def refuse_shared(devices: Sequence[Device]) -> None:
+    """Refuse devices of which two are one: the same place, or the same UUID under two names.
+
+    Raises:
+        ValueError: naming the device and the two ranks, by their place in the sequence.
+    """
+    holders: dict[str, int] = {}
+    for rank, device in enumerate(devices):
+        for name in (device.name, device.uuid):
+            if name is not None and (other := holders.setdefault(name, rank)) != rank:
+                raise ValueError(
+                    f"two ranks would share one device: ranks {other} ({devices[other].name}) and "
+                    f"{rank} ({device.name}) are both on {name}"
+                )
+
+
 def place(layout: ParallelLayout, devices: Sequence[Device]) -> Placement:
     """Put rank r on device r of the given order: tp groups on neighbours, cp groups next.
 
@@ -64,9 +80,7 @@ def place(layout: ParallelLayout, devices: Sequence[Device]) -> Placement:
     if len(devices) < layout.world_size:
         raise ValueError(f"{len(devices)} devices for {layout.world_size} ranks")
     used = devices[: layout.world_size]
-    if len({device.name for device in used}) != len(used):
-        names = sorted(device.name for device in used)
-        raise ValueError(f"two ranks would share one device: {', '.join(names)}")
+    refuse_shared(used)
     return Placement(
         ranks=tuple(
             RankPlace(rank=rank, device=device, at=layout.coordinates(rank))

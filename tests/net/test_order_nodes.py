@@ -90,7 +90,8 @@ def test_the_planned_order_crosses_a_slow_link_half_as_often_and_a_false_promise
     }
     sys.stderr.write(f"rings' edges over the link {sent}, step s {seconds}\n")
     assert (crossings(planned), crossings(NAIVE)) == (2, 4)
-    assert sent == {"planned": pytest.approx(2, rel=0.1), "naive": pytest.approx(4, rel=0.1)}
+    # Headers, answers and barriers come on top of the payload: some hundredths.
+    assert {name: round(edges) for name, edges in sent.items()} == {"planned": 2, "naive": 4}, sent
     assert seconds["planned"] <= OF_NAIVE * seconds["naive"], seconds
 
     truth = probe_against(found, promised_bytes_per_s=LINK_BYTES_PER_S)

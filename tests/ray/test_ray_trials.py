@@ -11,11 +11,14 @@ import pytest
 from fakes import trial_of
 from sweep_process import wait_for
 
+from cptune.cluster.gang import Gang
 from cptune.domain.candidate import Candidate, ShardingKind, Strategy
 from cptune.domain.guards import why_not_applied, why_unlike, why_unlike_batch
 from cptune.domain.layout import ParallelLayout
 from cptune.domain.outcome import Failure, Measurement, OomKind, OutcomeKind
+from cptune.domain.placement import Device
 from cptune.domain.workload import AttentionMask
+from cptune.errors import ClusterError
 
 RING = Candidate(layout=ParallelLayout(cp=4), stages=3)
 OTHERS = (
@@ -39,6 +42,13 @@ def is_there(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
+
+
+def test_a_gang_of_two_ranks_on_one_device_is_refused_before_it_reserves_anything():
+    twin = Device(node="node0", kind="cuda", index=0, uuid="GPU-7")
+
+    with pytest.raises(ClusterError, match=r"two ranks would share one device: ranks 0 .* GPU-7"):
+        Gang([twin, replace(twin, index=1)], nodes=[], threads=1)
 
 
 def assert_replaced(trials, before: list[int]) -> None:

@@ -79,6 +79,12 @@ def test_what_is_wrong_exits_2_and_starts_nothing(words, said, capsys):
     assert said in err
 
 
+def test_probe_is_a_command_of_its_own_too(capsys):
+    assert run(["probe", "--cp", "1"]) == 2
+
+    assert "wanted 2 ranks or more" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", [["rings", "--tp", "1"], ["probe"]])
 def test_rings_that_no_topology_here_can_hold_exit_1_and_say_what_can(command, file, capsys):
     assert run(["topology", *command, "--cp", "4", file]) == 1

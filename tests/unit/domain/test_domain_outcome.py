@@ -133,7 +133,9 @@ def test_too_few_devices_are_refused():
 def test_two_ranks_never_share_a_device():
     twin = Device(node="node0", kind="cpu", index=0)
 
-    with pytest.raises(ValueError, match="share one device: node0/cpu0, node0/cpu0"):
+    with pytest.raises(
+        ValueError, match=r"share one device: ranks 0 \(node0/cpu0\) and 1 .* on no"
+    ):
         place(ParallelLayout(cp=2), [twin, twin])
 
 
@@ -164,3 +166,10 @@ def test_one_rank_without_a_trace_leaves_what_was_blocked():
     assert joined.exposed_method == "blocked-in-wait"
     assert (joined.cp_comm_s, joined.traced_step_s) == (None, None)
     assert joined.cp_exposed_s == joined.cp_blocked_s == pytest.approx(0.06)
+
+
+def test_two_ranks_never_share_a_gpu_that_two_nodes_report():
+    twins = [Device(node=node, kind="cuda", index=0, uuid="GPU-7") for node in ("host#0", "host#1")]
+
+    with pytest.raises(ValueError, match=r"ranks 0 \(host#0/cuda0\) and 1 \(host#1/.* on GPU-7"):
+        place(ParallelLayout(cp=2), twins)
