@@ -17,7 +17,7 @@ from cptune.errors import ClusterError
 
 _HOST = "127.0.0.1"
 _GRACE_S = 1.5  # after the first failure, for the rank that caused it to say so
-_PEER_LOST = "Connection closed by peer"
+_PEER_LOST = ("connection closed", "connection reset", "connection refused", "broken pipe")
 _Given = TypeVar("_Given")
 _Found = TypeVar("_Found")
 
@@ -97,11 +97,15 @@ def _collect(pipes: list[Connection]) -> list[_Found]:
             deadline_s = min(deadline_s, time.monotonic() + _GRACE_S)
     if failures:
         # Those who lost a peer say so too, and may be heard first.
-        pipe = min(failures, key=lambda one: _PEER_LOST in failures[one])
+        pipe = min(failures, key=lambda one: _has_lost_a_peer(failures[one]))
         raise ClusterError(f"measuring rank {pipes.index(pipe)} failed: {failures[pipe]}")
     if due:
         raise ClusterError(f"measuring rank {pipes.index(due[0])} gave no result in time")
     return [found[pipe] for pipe in pipes]
+
+
+def _has_lost_a_peer(failure: str) -> bool:
+    return any(words in failure.lower() for words in _PEER_LOST)
 
 
 def _receive(
