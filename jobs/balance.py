@@ -1,8 +1,10 @@
 """`ray job submit --working-dir . -- python -m jobs.balance [flags of cptune balance]`.
 
-Runs on the driver's node. Ray removes its copy of the uploaded directory, so --out goes elsewhere.
+Kernels are measured on the nodes of the cluster. Ray removes its copy of the uploaded directory, so
+--out goes elsewhere.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -17,7 +19,9 @@ def main(arguments: list[str]) -> int:
         if Path(path).resolve().is_relative_to(Path.cwd()):
             sys.stderr.write(f"error: --out {path} is inside Ray's copy; wanted a path outside\n")
             return 2
-    return run(["balance", *arguments])
+    address = os.environ.get("RAY_ADDRESS")
+    given = address is None or any(word.startswith("--address") for word in arguments)
+    return run(["balance", *arguments, *([] if given else [f"--address={address}"])])
 
 
 def _after(arguments: list[str], flag: str) -> str:

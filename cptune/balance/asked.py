@@ -51,7 +51,7 @@ class BalanceAsked:
         token_keys: Cost of a token beside its pairs, in keys; that of FlashAttention-2 on H100
             if omitted, 0 counts pairs alone.
         model: A preset, to weigh attention against the rest of its step.
-        measured: Time real kernels too, in four CPU processes.
+        measured: Time real kernels too, in four CPU processes of this machine or of --address.
         seed: Of whatever is drawn.
         out: Keep the rows in this Parquet file.
         figure: Draw spread against CP into this HTML file.

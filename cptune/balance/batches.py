@@ -91,6 +91,13 @@ def sample_batches(histogram: Histogram, *, setting: Setting, seed: int) -> Batc
     return Batches(rows=rows, steps=_STEPS, scale=scale)
 
 
+def time_batches(batches: Batches) -> Timed:
+    """This rank's part of every row, on a kernel of its device; collective over all ranks."""
+    from cptune.balance.measure import time_rank
+
+    return time_rank(batches)
+
+
 def compare(batches: Batches, timed: Sequence[Timed]) -> list[Compared]:
     """Join what all ranks timed; a group is as slow as its slowest rank."""
     found = []

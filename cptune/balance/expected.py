@@ -10,6 +10,7 @@ import numpy as np
 
 from cptune.balance.answer import OpenFile, read_histogram
 from cptune.balance.histogram import Histogram
+from cptune.balance.lengths import NAMES
 from cptune.balance.simulate import Setting, sequential_times
 from cptune.balance.theory import row_moments
 from cptune.balance.work import Reals, Work, published_token_keys
@@ -37,7 +38,8 @@ def expect_load(workload: Workload, *, world_size: int, open_file: OpenFile) -> 
         histogram = read_histogram(workload.lengths, open_file=open_file)
         return load_of(histogram, workload, world_size=world_size)
     except SpecError as exc:
-        raise SpecError(f"workload.lengths | {exc}", hint=exc.hint) from exc
+        hint = f"wanted a column {' or '.join(NAMES)}" if "--column" in exc.hint else exc.hint
+        raise SpecError(f"workload.lengths | {exc}", hint=hint) from exc
 
 
 def load_of(histogram: Histogram, workload: Workload, *, world_size: int) -> DocumentLoad | None:

@@ -31,7 +31,7 @@ _PACKED_TOKENS = 2_000_000  # at least
 
 
 class Measurer(Protocol):
-    """Runs `cptune.balance.measure.time_rank` on every rank."""
+    """Runs `time_batches` on every rank."""
 
     def __call__(self, batches: Batches, *, ranks: int) -> Sequence[Timed]:
         """What each rank timed."""
@@ -165,7 +165,7 @@ def _measure(
         return [], []
     batches = sample_batches(lengths, setting=setting, seed=seed)
     note = (
-        f"measured {batches.steps} steps in {RANKS} processes, forward, all lengths times "
+        f"measured {batches.steps} steps on {RANKS} ranks, forward, all lengths times "
         f"{batches.scale:.3g}; variance in s2"
     )
     return compare(batches, measurer(batches, ranks=RANKS)), [note]

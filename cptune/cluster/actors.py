@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+from typing import TypeVar
 
 import ray
 
+from cptune.bench.calls import RankCall
 from cptune.bench.job import ProbeJob, RankJob
 from cptune.cluster.failures import attempt
 from cptune.domain.outcome import Failure, RankReport
 from cptune.domain.probe import EdgeReading
+
+_Given = TypeVar("_Given")
+_Found = TypeVar("_Found")
 
 
 class RankActor:
@@ -34,6 +39,10 @@ class RankActor:
         host = ray.util.get_node_ip_address()
         self._store, port = self._open_store(host)
         return host, port
+
+    def call(self, call: RankCall[_Given, _Found]) -> _Found | Failure:
+        """Run one rank's part of a function on all ranks."""
+        return attempt(call.run, rank=call.rank, node="")
 
     def run(self, job: RankJob) -> RankReport | Failure:
         """Run one rank's part of a trial."""

@@ -8,13 +8,14 @@ import time
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import ray
 import ray.exceptions
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from cptune.bench.calls import RankCall
 from cptune.bench.job import ProbeJob, RankJob
 from cptune.cluster.actors import RankActor
 from cptune.cluster.connection import RayNode
@@ -27,6 +28,8 @@ _NODE_ID = "ray.io/node-id"  # the label that Ray itself puts on every node
 _READY_S = 120.0
 _GONE_S = 10.0
 _POLL_S = 0.02
+_Given = TypeVar("_Given")
+_Found = TypeVar("_Found")
 
 
 class Gang:
@@ -128,6 +131,17 @@ class Gang:
     ) -> ray.ObjectRef[tuple[EdgeReading, ...] | Failure]:
         """Start one rank's part of a probe on the actor that holds a device."""
         return self._actors[device.name].probe.remote(job, device.node)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """One for each actor, in the order of ranks."""
+        return self._devices
+
+    def call(
+        self, device: Device, call: RankCall[_Given, _Found]
+    ) -> ray.ObjectRef[_Found | Failure]:
+        """Start one rank's part of a function on the actor that holds a device."""
+        return self._actors[device.name].call.remote(call)
 
     def stop(self) -> None:
         """Kill every actor and wait until the processes of this host are gone."""

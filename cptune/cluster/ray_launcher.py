@@ -17,7 +17,7 @@ from cptune.domain.outcome import Failure, Measurement, OutcomeKind, RankReport,
 from cptune.domain.placement import Device, Placement, RankPlace, place
 from cptune.domain.study import SweepSpec
 
-_GRACE_S = 1.5  # after the first failure, for the rank that caused it to say so
+GRACE_S = 1.5  # after the first failure, for the rank that caused it to say so
 _TIMED_SHARE = 0.5  # of the trial deadline: no step is added after it
 _COLLECTIVE_SHARE = 0.5  # of the trial deadline: a stuck collective must time out well before it
 
@@ -124,7 +124,7 @@ class RayLauncher:
             failures.append(answer)
             if answer.kind is OutcomeKind.OUT_OF_MEMORY:
                 break
-            deadline = min(deadline, time.monotonic() + _GRACE_S)
+            deadline = min(deadline, time.monotonic() + GRACE_S)
         if waiting and not _explain_silence(failures):
             failures = [self._late(waiting.values())]
         return reports, failures

@@ -21,6 +21,7 @@ from cptune.store.ledger import encode
 
 _MAGIC = b"PAR1"
 _BLOCK_ROWS = 1 << 17
+_BUFFER_BYTES = 1 << 20
 
 
 def open_lengths(path: Path, column: str | None = None) -> Iterator[Tokens]:
@@ -51,7 +52,8 @@ def write_balance(path: Path, rows: Sequence[SpreadRow]) -> None:
 def _read_column(path: Path, *, column: str | None) -> Iterator[Tokens]:
     first = 1
     try:
-        with pq.ParquetFile(path) as file:
+        # Buffered ahead, as is the default, the whole column would stay in memory.
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
             name = _column_name(file.schema_arrow, path=path, column=column)
             for batch in file.iter_batches(batch_size=_BLOCK_ROWS, columns=[name]):
                 yield _block(batch.column(0), path=path, first=first)

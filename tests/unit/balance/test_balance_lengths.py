@@ -152,3 +152,21 @@ def test_json_numbers_keep_their_precision(tmp_path):
     big = (1 << 40) - 1
     assert read(written(tmp_path, "a.jsonl", json.dumps(big))) == [big]
     assert next(open_lengths(written(tmp_path, "a.txt", "3\n"))).dtype == np.int64
+
+
+def held_bytes(blocks):
+    """What Arrow holds after each block but the last, at most."""
+    return max(pa.total_allocated_bytes() for _ in blocks)
+
+
+@pytest.mark.parametrize("row_group_size", [1 << 17, 1 << 21], ids=["many groups", "one group"])
+def test_a_parquet_column_is_never_held_whole(tmp_path, row_group_size):
+    path = tmp_path / "long.parquet"
+    lengths = np.random.default_rng(0).integers(1, 1 << 40, size=1 << 21)
+    table = pa.table({"length": lengths})
+    pq.write_table(table, path, row_group_size=row_group_size, use_dictionary=False)
+    del table
+    before = pa.total_allocated_bytes()
+    assert held_bytes(open_lengths(path)) - before < lengths.nbytes / 2
+    with pq.ParquetFile(path) as buffered:  # what a plain reader holds
+        assert held_bytes(buffered.iter_batches(1 << 17)) - before > lengths.nbytes / 2
