@@ -89,20 +89,25 @@ def transfers_alone(cp: MeasuredContextParallel, *, forwards: int) -> float:
         cp: Has just run a step, whose calls it counted.
         forwards: Of each backward; 2 where it is computed again.
     """
-    calls = cp.calls
-    count = calls.count // forwards
-    q, k, v = (torch.zeros(one, dtype=calls.dtype, requires_grad=True) for one in calls.shapes)
+    count = cp.calls.count // forwards
 
     def run() -> None:
         for _ in range(count):
-            for _ in range(forwards - 1):
-                with torch.no_grad():
-                    cp.attend(q, k, v)
-            out_BSHD = cp.attend(q, k, v)
-            torch.autograd.grad(out_BSHD, (q, k, v), torch.zeros_like(out_BSHD))
+            exchange(cp, forwards=forwards)
 
     with cp.without_compute():
         return median(_timed(run) for _ in range(ROUNDS))
+
+
+def exchange(cp: MeasuredContextParallel, *, forwards: int = 1) -> None:
+    """One forward and backward of attention on zeros shaped as its last inputs."""
+    calls = cp.calls
+    q, k, v = (torch.zeros(one, dtype=calls.dtype, requires_grad=True) for one in calls.shapes)
+    for _ in range(forwards - 1):
+        with torch.no_grad():
+            cp.attend(q, k, v)
+    out_BSHD = cp.attend(q, k, v)
+    torch.autograd.grad(out_BSHD, (q, k, v), torch.zeros_like(out_BSHD))
 
 
 def _timed(run: Callable[[], object]) -> float:

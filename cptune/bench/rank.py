@@ -11,6 +11,7 @@ import torch
 from cptune.attention import ContextParallel
 from cptune.bench.attention import MeasuredContextParallel
 from cptune.bench.batch import load_sample, sample_hash, sample_ids
+from cptune.bench.contention import contended_edges
 from cptune.bench.job import RankJob
 from cptune.bench.memory import TensorBudget, process_peak_bytes, restart_process_peak
 from cptune.bench.mesh import Mesh, build_mesh, joined
@@ -48,7 +49,8 @@ def run_rank(job: RankJob) -> RankReport:
         report = _report(job, mesh=mesh, step=step, memory=memory, results=(first, *timed))
         samples = _samples(job, mesh, step=job.warmup_steps + job.steps)
         trace = trace_trial(job.trace, step, samples, mesh=mesh, cp=cp, memory=memory)
-        return replace(report, trace=trace)
+        edges = contended_edges(job.trace, report.edges, mesh=mesh, cp=cp, memory=memory)
+        return replace(report, trace=trace, edges=edges)
 
 
 def _dtype(job: RankJob) -> torch.dtype:

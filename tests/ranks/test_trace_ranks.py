@@ -8,6 +8,7 @@ from test_decoder_ranks import SHAPE, samples_of
 
 from cptune.bench.attention import MeasuredContextParallel
 from cptune.bench.clocks import compare_clocks
+from cptune.bench.contention import contended_edges
 from cptune.bench.memory import TensorBudget
 from cptune.bench.mesh import build_mesh
 from cptune.bench.recorder import Recorder
@@ -15,6 +16,7 @@ from cptune.bench.step import TrainStep
 from cptune.bench.trace import trace_trial
 from cptune.domain.candidate import Candidate, DataParallelKind, Recompute
 from cptune.domain.layout import ParallelLayout
+from cptune.domain.outcome import EdgeReport
 from cptune.domain.study import TraceKind
 from cptune.domain.timeline import ABLATION, SpanKind, Stamp
 
@@ -185,3 +187,32 @@ def test_a_switch_changes_what_comes_out_and_only_inside(ranks, name):
     for inside, after in ranks.run(cut, world=2, name=name):
         assert inside > 1e-3
         assert after == 0.0
+
+
+def edges_of(*, tp, cp, kind):
+    """The edges of this rank after a pass of attention, and what the trial then tried."""
+    layout = ParallelLayout(tp=tp, cp=cp)
+    mesh = build_mesh(layout)
+    attention = MeasuredContextParallel(mesh.cp, seq_len=16, kernel="math")
+    attention.attend(*torch.zeros(3, 1, attention.local_len, 2, 4).unbind())
+    members = dist.get_process_group_ranks(mesh.cp)
+    edges = [
+        EdgeReport(peer_rank=members[peer], axis="cp", sent_bytes=1, received_bytes=1, seconds=1.0)
+        for peer in attention.traffic.peers
+    ]
+    memory = TensorBudget(1 << 30)
+    return contended_edges(TraceKind(kind), edges, mesh=mesh, cp=attention, memory=memory)
+
+
+def test_edges_of_the_group_of_rank_0_know_what_their_neighbours_cost(ranks):
+    for rank, edges in enumerate(ranks.run(edges_of, world=4, tp=2, cp=2, kind="ablation")):
+        (edge,) = edges
+        assert edge.busy_s > 0
+        alone = rank in (0, 2)  # ranks 0 and 2 share their tp coordinate
+        assert (edge.idle_s is not None) == (edge.contention is not None) == alone
+
+
+@pytest.mark.parametrize(("tp", "cp", "kind"), [(2, 2, "step"), (1, 4, "ablation")])
+def test_without_neighbours_or_unasked_nothing_is_tried(ranks, tp, cp, kind):
+    for edges in ranks.run(edges_of, world=4, tp=tp, cp=cp, kind=kind):
+        assert {(edge.idle_s, edge.busy_s) for edge in edges} == {(None, None)}

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from fakes import candidate, measured, out_of_memory, rank_report, rank_trace, trial_of
+from fakes import candidate, edge_report, measured, out_of_memory, rank_report, rank_trace, trial_of
 
 from cptune.cli import run
 from cptune.domain.outcome import measurement_from
@@ -44,7 +44,11 @@ def traced(rank, ablation=()):
         message(0.05, 0.06, 1000, 1 - rank, name="keys, sent"),
     )
     trace = rank_trace(spans=spans)
-    return rank_report(rank, trace=replace(trace, exposed=(*trace.exposed, *ablation)))
+    return rank_report(
+        rank,
+        edges=(edge_report(1 - rank, idle_s=0.2 if rank else None, busy_s=0.5),),
+        trace=replace(trace, exposed=(*trace.exposed, *ablation)),
+    )
 
 
 @pytest.fixture
@@ -102,6 +106,14 @@ def test_a_busy_link_is_shown_beside_what_was_exposed(runs, capsys):
     assert first["utilisation"] == pytest.approx(2 / 3)
     assert first["busy_share"] == pytest.approx(0.3)
     assert first["exposed_s"] == 0.02
+
+
+def test_contention_is_busy_over_idle_and_unknown_without_either(runs, capsys):
+    first, second = answer_of(capsys, "nightly", "4", "--runs", str(runs))["links"]
+
+    assert (first["b_rank"], first["idle_s"], first["busy_s"]) == (1, 0.2, 0.5)
+    assert first["contention"] == pytest.approx(2.5)
+    assert (second["busy_s"], second["contention"]) == (0.5, None)
 
 
 def test_the_table_says_unknown_and_where_the_trace_is(runs, capsys):
