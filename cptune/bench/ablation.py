@@ -4,6 +4,10 @@
 attention alone, as the plan posts them, with no kernel and no linear layer between. Weights are no
 good afterwards: it is the last thing that a trial does.
 
+Where ranks move different amounts, one also waits for a peer that is still receiving. Without
+transfers that wait is gone, so it counts here; the union of intervals leaves it out, since nothing
+moves between the two, and the blocked seconds hold it.
+
 Shapes: B batch, S rows of this rank, H query heads, K kv heads, D head dim.
 """
 
@@ -42,13 +46,16 @@ def ablate(
     memory: TensorBudget,
 ) -> tuple[Exposed, ...]:
     """A row for every axis with more than one rank. Collective over all ranks of the job."""
-    cuts = _cuts(step, mesh=mesh, cp=cp, memory=memory)
+    tensors = CutCollectives()
+    cuts = _cuts(mesh, cp=cp, replicas=step.clock, tensors=(memory, tensors))
     seconds: dict[str, list[float]] = {name: [] for name in (_WHOLE, *cuts)}
     for _ in range(ROUNDS):
         for name, taken in seconds.items():
             cp.calls.count = 0
             with cuts[name]() if name in cuts else nullcontext():
                 taken.append(_timed(lambda: step.run(samples)))
+    if tensors.kept:
+        seconds[Axis.TP.value].clear()
     forwards = 2 if step.candidate.recompute is Recompute.FULL else 1
     alone_s = None if mesh.layout.cp == 1 else transfers_alone(cp, forwards=forwards)
     return tuple(
@@ -82,20 +89,25 @@ def transfers_alone(cp: MeasuredContextParallel, *, forwards: int) -> float:
         cp: Has just run a step, whose calls it counted.
         forwards: Of each backward; 2 where it is computed again.
     """
-    calls = cp.calls
-    count = calls.count // forwards
-    q, k, v = (torch.zeros(one, dtype=calls.dtype, requires_grad=True) for one in calls.shapes)
+    count = cp.calls.count // forwards
 
     def run() -> None:
         for _ in range(count):
-            for _ in range(forwards - 1):
-                with torch.no_grad():
-                    cp.attend(q, k, v)
-            out_BSHD = cp.attend(q, k, v)
-            torch.autograd.grad(out_BSHD, (q, k, v), torch.zeros_like(out_BSHD))
+            exchange(cp, forwards=forwards)
 
     with cp.without_compute():
         return median(_timed(run) for _ in range(ROUNDS))
+
+
+def exchange(cp: MeasuredContextParallel, *, forwards: int = 1) -> None:
+    """One forward and backward of attention on zeros shaped as its last inputs."""
+    calls = cp.calls
+    q, k, v = (torch.zeros(one, dtype=calls.dtype, requires_grad=True) for one in calls.shapes)
+    for _ in range(forwards - 1):
+        with torch.no_grad():
+            cp.attend(q, k, v)
+    out_BSHD = cp.attend(q, k, v)
+    torch.autograd.grad(out_BSHD, (q, k, v), torch.zeros_like(out_BSHD))
 
 
 def _timed(run: Callable[[], object]) -> float:
@@ -112,16 +124,20 @@ def _size(mesh: Mesh, axis: Axis) -> int:
 
 
 def _cuts(
-    step: TrainStep, *, mesh: Mesh, cp: MeasuredContextParallel, memory: TensorBudget
+    mesh: Mesh,
+    *,
+    cp: MeasuredContextParallel,
+    replicas: ReplicaClock,
+    tensors: tuple[TensorBudget, CutCollectives],
 ) -> dict[str, _Cut]:
     """How the transfers of an axis are left out. A pipeline's cannot be: its stages need them."""
     cuts: dict[str, _Cut] = {}
     if mesh.layout.cp > 1:
         cuts[Axis.CP.value] = cp.without_transfer
     if _size(mesh, Axis.DP) > 1:
-        cuts[Axis.DP.value] = lambda: _without_replicas(step.clock)
+        cuts[Axis.DP.value] = lambda: _without_replicas(replicas)
     if mesh.layout.tp > 1:
-        cuts[Axis.TP.value] = lambda: _without_tensors(memory)
+        cuts[Axis.TP.value] = lambda: _without_tensors(*tensors)
     return cuts
 
 
@@ -135,8 +151,8 @@ def _without_replicas(clock: ReplicaClock) -> Generator[None]:
 
 
 @contextmanager
-def _without_tensors(memory: TensorBudget) -> Generator[None]:
-    memory.collectives = CutCollectives()
+def _without_tensors(memory: TensorBudget, cut: CutCollectives) -> Generator[None]:
+    memory.collectives = cut
     try:
         yield
     finally:

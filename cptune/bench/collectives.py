@@ -65,9 +65,11 @@ class TensorCollectives:
 class CutCollectives:
     """Leaves DTensor's collectives out: what should come is made of what this rank has.
 
-    Raises:
-        LookupError: of a collective that it does not know.
+    One that is not known is run; `kept` names it, and the step is then no step without transfers.
     """
+
+    def __init__(self) -> None:
+        self.kept: set[str] = set()
 
     def around(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """What to call instead of an operator of `_c10d_functional`."""
@@ -75,8 +77,8 @@ class CutCollectives:
         if name == _WAIT or name.startswith("_wrap"):
             return func
         if name not in _LOCAL:
-            raise LookupError(f"{name} cannot be left out; known: {', '.join(_LOCAL)}")
-        return _LOCAL[name]
+            self.kept.add(name)
+        return _LOCAL.get(name, func)
 
 
 def _reduced(tensor: torch.Tensor, *_: object) -> torch.Tensor:

@@ -10,6 +10,7 @@ import torch
 from cptune.attention import ContextParallel
 from cptune.bench.attention import MeasuredContextParallel
 from cptune.bench.batch import sample_ids
+from cptune.bench.contention import contended_edges
 from cptune.bench.feed import Feed
 from cptune.bench.job import RankJob
 from cptune.bench.memory import TensorBudget, process_peak_bytes, restart_process_peak
@@ -47,7 +48,8 @@ def run_rank(job: RankJob) -> RankReport:
         report = _report(job, mesh=mesh, step=step, memory=memory, steps=steps, feed=feed)
         samples = feed.samples(job.warmup_steps + job.steps)
         trace = trace_trial(job.trace, step, samples, mesh=mesh, cp=cp, memory=memory)
-        return replace(report, trace=trace)
+        edges = contended_edges(job.trace, report.edges, mesh=mesh, cp=cp, memory=memory)
+        return replace(report, trace=trace, edges=edges)
 
 
 def _start_timing(cp: ContextParallel, feed: Feed) -> None:

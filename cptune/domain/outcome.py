@@ -72,7 +72,9 @@ class EdgeReport:
     """What one rank sent to a peer over one axis, per step.
 
     `seconds` runs from the post of the exchanges to the return of their waits, so that
-    bytes / seconds is a lower bound of the link.
+    bytes / seconds is a lower bound of the link. `idle_s` and `busy_s` are the same seconds of one
+    pass of attention with nothing computed, alone on the links and with all other groups at the
+    same time; None: not tried.
     """
 
     peer_rank: int
@@ -80,6 +82,13 @@ class EdgeReport:
     sent_bytes: int
     received_bytes: int
     seconds: float
+    idle_s: float | None = None
+    busy_s: float | None = None
+
+    @property
+    def contention(self) -> float | None:
+        """How many times longer its transfers take beside the neighbours'; None: unknown."""
+        return self.busy_s / self.idle_s if self.busy_s and self.idle_s else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

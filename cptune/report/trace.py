@@ -13,12 +13,23 @@ from rich.table import Table
 from rich.text import Text
 
 from cptune.bench.timeline import seconds
+from cptune.domain.outcome import Measurement
 from cptune.domain.timeline import ABLATION, INTERVAL_UNION, Exposed, RankTrace, Span
 from cptune.domain.trial import Trial
 
 _UNKNOWN = "unknown"
 _COLUMNS = ("axis", "layer", "total ms", "exposed ms", "hidden", "blocked ms", "bytes")
-_LINKS = ("link", "axis", "bytes", "moving ms", "MB/s", "of its rate", "busy", "exposed ms")
+_LINKS = (
+    "link",
+    "axis",
+    "bytes",
+    "moving ms",
+    "MB/s",
+    "of its rate",
+    "busy",
+    "exposed ms",
+    "contention",
+)
 
 Row = dict[str, Any]
 
@@ -48,7 +59,7 @@ def trace_answer(
         "clock_error_s": max(trace.clock_error_s for trace in traces.values()),
         "communication": _rows(traces.values(), method=INTERVAL_UNION),
         "ablation": _rows(traces.values(), method=ABLATION),
-        "links": _links(traces, spans),
+        "links": [row | _contention(seen, row) for row in _links(traces, spans)],
         "trace_file": trace_file,
     }
 
@@ -116,6 +127,17 @@ def _links(traces: Mapping[int, RankTrace], spans: Mapping[int, Sequence[Span]])
     return found
 
 
+def _contention(seen: Measurement, link: Row) -> Row:
+    """How much longer its transfers took beside those of the other groups, where that was tried."""
+    own = next(one for one in seen.ranks if one.rank == link["b_rank"])
+    at = (
+        edge for edge in own.edges if (edge.peer_rank, edge.axis) == (link["a_rank"], link["axis"])
+    )
+    edge = next(at, None)
+    names = ("idle_s", "busy_s", "contention")
+    return {name: None if edge is None else getattr(edge, name) for name in names}
+
+
 def _best_rate(messages: Sequence[Span]) -> float:
     large = max(span.bytes or 0 for span in messages) / 2
     timed = ((span.bytes or 0, span.stop_s - span.start_s) for span in messages)
@@ -170,6 +192,7 @@ def _link_table(rows: Sequence[Row]) -> Table:
             _UNKNOWN if row["utilisation"] is None else f"{row['utilisation']:.0%}",
             f"{row['busy_share']:.0%}",
             _ms(row["exposed_s"]),
+            _UNKNOWN if row["contention"] is None else f"{row['contention']:.2f}x",
         )
     return table
 

@@ -145,6 +145,8 @@ def edge_rows(trial: Trial) -> list[Row]:
             "received_bytes": edge.received_bytes,
             "seconds": edge.seconds,
             "bytes_per_s": edge.sent_bytes / edge.seconds if edge.seconds > 0 else None,
+            "idle_s": edge.idle_s,
+            "busy_s": edge.busy_s,
         }
         for report in reports_of(trial)
         for edge in report.edges
@@ -262,4 +264,6 @@ def _edge(edge: Row) -> EdgeReport:
         sent_bytes=edge["bytes"],
         received_bytes=edge["received_bytes"],
         seconds=edge["seconds"],
+        idle_s=edge["idle_s"],
+        busy_s=edge["busy_s"],
     )

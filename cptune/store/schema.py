@@ -53,10 +53,12 @@ _AXES = {
 
 _TRACED_TRIAL = ("traced_step_s", "tp_blocked_s", "cp_blocked_s", "dp_blocked_s", "pp_blocked_s")
 _TRACED_RANK = ("traced_step_s", "clock_offset_s", "clock_error_s")
+_CONTENTION = ("idle_s", "busy_s")
 #: Columns that files of this version may lack, since they were written before there was one.
 _LATER: dict[str, frozenset[str]] = {
     "trials": frozenset(_TRACED_TRIAL),
     "ranks": frozenset(_TRACED_RANK),
+    "edges": frozenset(_CONTENTION),
 }
 
 TRIALS = _schema(
@@ -138,6 +140,7 @@ EDGES = _schema(
         "received_bytes": _WHOLE,
         "seconds": _REAL,
         "bytes_per_s": _REAL,
+        **dict.fromkeys(_CONTENTION, _REAL),
     },
 )
 

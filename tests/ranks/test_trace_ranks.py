@@ -8,6 +8,7 @@ from test_decoder_ranks import SHAPE, samples_of
 
 from cptune.bench.attention import MeasuredContextParallel
 from cptune.bench.clocks import compare_clocks
+from cptune.bench.contention import contended_edges
 from cptune.bench.memory import TensorBudget
 from cptune.bench.mesh import build_mesh
 from cptune.bench.recorder import Recorder
@@ -15,8 +16,9 @@ from cptune.bench.step import TrainStep
 from cptune.bench.trace import trace_trial
 from cptune.domain.candidate import Candidate, DataParallelKind, Recompute
 from cptune.domain.layout import ParallelLayout
+from cptune.domain.outcome import EdgeReport
 from cptune.domain.study import TraceKind
-from cptune.domain.timeline import SpanKind, Stamp
+from cptune.domain.timeline import ABLATION, SpanKind, Stamp
 
 MICRO_BATCHES = 4
 
@@ -145,3 +147,72 @@ def test_the_clock_of_another_host_is_known_within_half_a_round_trip(ranks):
     assert (first.offset_s, first.error_s) == (0.0, 0.0)
     for one in others:  # it is the same clock in truth
         assert 0 < abs(one.offset_s) <= one.error_s < 1.0
+
+
+ABLATED = [
+    ({"cp": 2, "tp": 2}, {"tp", "cp", "dp"}),
+    ({"cp": 2, "dp": 2, "data_parallel": "fsdp", "recompute": "full"}, {"cp", "dp"}),
+    ({"cp": 2, "dp": 2, "data_parallel": "zero1"}, {"cp", "dp"}),
+    ({"pp": 2, "tp": 2}, {"tp", "pp"}),
+]
+
+
+@pytest.mark.parametrize(("axes", "seen"), ABLATED, ids=[_name(axes) for axes, _ in ABLATED])
+def test_each_axis_is_cut_from_the_same_step_and_a_pipelines_is_unknown(ranks, axes, seen):
+    for trace, _ in ranks.run(traced, world=4, axes=axes, kind="ablation"):
+        rows = {row.axis: row for row in trace.exposed if row.method == ABLATION}
+        assert rows.keys() == seen
+        for axis, row in rows.items():
+            assert (row.communication_s is not None) == (axis == "cp")
+            assert row.exposed_s is None or row.exposed_s > 0
+        if "pp" in rows:
+            assert rows["pp"].exposed_s is None
+
+
+def cut(*, name):
+    """Whether the wires moved nothing, and the kernel computed nothing, inside each switch."""
+    group = dist.new_group()
+    cp = MeasuredContextParallel(group, seq_len=16, mask="full", kernel="math")
+    q, k, v = torch.randn(
+        3, 1, cp.local_len, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    ).unbind()
+    whole = cp.attend(q, k, v)
+    with getattr(cp, name)():
+        inside = cp.attend(q, k, v)
+    return (whole - inside).abs().max().item(), (cp.attend(q, k, v) - whole).abs().max().item()
+
+
+@pytest.mark.parametrize("name", ["without_transfer", "without_compute"])
+def test_a_switch_changes_what_comes_out_and_only_inside(ranks, name):
+    for inside, after in ranks.run(cut, world=2, name=name):
+        assert inside > 1e-3
+        assert after == 0.0
+
+
+def edges_of(*, tp, cp, kind):
+    """The edges of this rank after a pass of attention, and what the trial then tried."""
+    layout = ParallelLayout(tp=tp, cp=cp)
+    mesh = build_mesh(layout)
+    attention = MeasuredContextParallel(mesh.cp, seq_len=16, kernel="math")
+    attention.attend(*torch.zeros(3, 1, attention.local_len, 2, 4).unbind())
+    members = dist.get_process_group_ranks(mesh.cp)
+    edges = [
+        EdgeReport(peer_rank=members[peer], axis="cp", sent_bytes=1, received_bytes=1, seconds=1.0)
+        for peer in attention.traffic.peers
+    ]
+    memory = TensorBudget(1 << 30)
+    return contended_edges(TraceKind(kind), edges, mesh=mesh, cp=attention, memory=memory)
+
+
+def test_edges_of_the_group_of_rank_0_know_what_their_neighbours_cost(ranks):
+    for rank, edges in enumerate(ranks.run(edges_of, world=4, tp=2, cp=2, kind="ablation")):
+        (edge,) = edges
+        assert edge.busy_s > 0
+        alone = rank in (0, 2)  # ranks 0 and 2 share their tp coordinate
+        assert (edge.idle_s is not None) == (edge.contention is not None) == alone
+
+
+@pytest.mark.parametrize(("tp", "cp", "kind"), [(2, 2, "step"), (1, 4, "ablation")])
+def test_without_neighbours_or_unasked_nothing_is_tried(ranks, tp, cp, kind):
+    for edges in ranks.run(edges_of, world=4, tp=tp, cp=cp, kind=kind):
+        assert {(edge.idle_s, edge.busy_s) for edge in edges} == {(None, None)}

@@ -16,6 +16,7 @@ from fakes import (
     measured,
     out_of_memory,
     rank_report,
+    rank_trace,
     setting,
     space_of,
     trial_of,
@@ -23,6 +24,7 @@ from fakes import (
 
 from cptune.domain.outcome import OutcomeKind, measurement_from
 from cptune.domain.study import Axes, Budget, Objective, SearchSettings
+from cptune.domain.timeline import Span, SpanKind
 from cptune.search.choose import Limits
 from cptune.search.loop import Seams, SearchLoop
 from cptune.search.sampler import OptunaSampler
@@ -435,3 +437,18 @@ def test_finals_do_not_count_against_the_budget_of_trials():
     bench.loop.run()
 
     assert len(bench.launcher.launched) == 8
+
+
+def test_the_ledger_gets_the_spans_of_a_trial_and_the_loop_does_not_hold_them():
+    span = Span(kind=SpanKind.COMPUTE, name="forward", start_s=0.0, stop_s=1.0)
+    report = rank_report(0, trace=rank_trace(spans=(span,)))
+    outcome = measurement_from((report,), tokens_per_step=1)
+    bench = Bench(ScriptedLauncher({CP1.key: outcome}), trials=1)
+
+    bench.loop.run()
+
+    def held(trial):
+        return [one.trace.spans for one in trial.measurement.ranks]
+
+    assert held(bench.ledger.kept[0]) == [(span,)]
+    assert held(bench.loop.trials[0]) == held(bench.sampler.told[0]) == [()]

@@ -44,7 +44,10 @@ RICH = replace(
                     pp_exposed_s=(0.07, 0.08),
                     warmup_s=(0.9, 0.4, 0.2),
                     gpu_uuid="GPU-0",
-                    edges=(edge_report(1), edge_report(1, axis="dp", seconds=0.0)),
+                    edges=(
+                        edge_report(1, idle_s=0.25, busy_s=0.5),
+                        edge_report(1, axis="dp", seconds=0.0),
+                    ),
                     trace=rank_trace(),
                 ),
                 rank_report(
@@ -152,6 +155,7 @@ def test_an_edge_row_says_how_fast_it_was():
     assert (first["bytes"], first["received_bytes"], first["seconds"]) == (512, 256, 0.001)
     assert first["bytes_per_s"] == 512_000
     assert second["bytes_per_s"] is None  # no time was seen
+    assert (first["idle_s"], first["busy_s"], second["busy_s"]) == (0.25, 0.5, None)
 
 
 def test_the_tables_join_on_key_and_attempt(tmp_path):
@@ -357,7 +361,8 @@ def test_a_run_from_before_there_were_traces_is_read(ledger, tmp_path):
     old = replace(plain, outcome=bare)
     ledger.append(old)
     (tmp_path / "exposures").joinpath(file_of(tmp_path, "exposures", old).name).unlink()
-    for table, columns in (("trials", schema.TRIALS), ("ranks", schema.RANKS)):
+    tables = (("trials", schema.TRIALS), ("ranks", schema.RANKS), ("edges", schema.EDGES))
+    for table, columns in tables:
         path = file_of(tmp_path, table, old)
         rows, older = pq.read_table(path).to_pylist(), columns
         for name in schema._LATER[table]:
