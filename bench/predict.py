@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from bench.peer import has_peer, peer_ratios
+from bench.peer import beside, has_peer
 from bench.plan_speed import measure_speed
 from bench.published import MEASUREMENTS, Published, read_steps, read_table
 from bench.record import Claim, Report, Table, at_most, exactly
@@ -46,7 +46,9 @@ def run() -> Report:
         "a sweep.toml without [stack]"
     )
     if has_peer():
-        tables.append(_peer([one for one in rows if one.candidate.layout.pp == 1]))
+        plain = [one for one in rows if one.candidate.layout.pp == one.candidate.layout.cp == 1]
+        tables.append(_peer(plain))
+        notes.append("llm-analysis takes the share of the peak as given: that which suits it best")
     else:
         notes.append("llm-analysis is not installed: no peer beside the same rows")
     return Report(notes=notes, tables=tables, claims=claims)
@@ -234,13 +236,12 @@ def _eight_bit() -> list[Table]:
 
 def _peer(rows: Sequence[Published]) -> Table:
     lines = list[list[str]]()
-    found = peer_ratios(rows)
-    for name in sorted({source for source, _, _ in found}):
-        theirs = [peer for source, peer, _ in found if source == name]
-        ours = [own for source, _, own in found if source == name]
-        lines.append([*_error_row(name, theirs)[:4], *_error_row(name, ours)[2:4]])
+    for name, group in sorted(_by(rows, _group).items()):
+        found = beside(group)
+        theirs, ours = _error_row(name, found.theirs)[:4], _error_row(name, found.ours)[2:4]
+        lines.append([*theirs, f"{found.efficiency:.2f}", *ours])
     return Table(
         title="Step time of the rows without CP and PP, llm-analysis and ours",
-        columns=("rows", "n", "theirs: median", "their 90th", "ours: median", "our 90th"),
+        columns=("rows", "n", "theirs: median", "90th", "share of peak", "ours: median", "90th"),
         rows=lines,
     )
