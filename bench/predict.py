@@ -142,12 +142,15 @@ def _ranked_rate(one: Published) -> float:
 def _ranks(rows: Sequence[Published]) -> tuple[list[Table], list[Claim]]:
     """Inside a workload: one model on one number of GPUs, of one kind of row."""
     lines, found = list[list[str]](), dict[str, list[float]]()
+    steady = list[float]()
     for name, group in sorted(_by(rows, _rank_group).items()):
         if len(group) < 5 or (group[0].source == "dgxc"):
             continue
         real = [one.case.workload.tokens_per_step / one.step_s for one in group]
         said = [_ranked_rate(one) for one in group]
         found.setdefault(_group(group[0]), []).append(spearman(said, real))
+        if _group(group[0]) == _MANY_NODES and group[0].world_size <= _STEADY:
+            steady.append(spearman(said, real))
         best = real[max(range(len(said)), key=lambda index: said[index])]
         regret = "-" if group[0].source == "mosaic" else f"{max(real) / best - 1:.1%}"
         lines.append([name, str(len(group)), f"{spearman(said, real):.3f}", regret])
@@ -160,15 +163,17 @@ def _ranks(rows: Sequence[Published]) -> tuple[list[Table], list[Claim]]:
         columns=("workload", "n", "Spearman", "regret of the first pick"),
         rows=lines,
     )
+    lowest = {name: min(values) for name, values in found.items() if "rest" not in name}
+    lowest[f"{_MANY_NODES} up to {_STEADY} GPUs"] = min(steady)
     return [table], [
         Claim(
-            what=f"Spearman inside a workload, {name}, median",
-            seen=median(values),
+            what=f"Spearman inside a workload, {name}, lowest",
+            seen=f"{value:.3f}",
             wanted="at least 0.85",
-            holds=median(values) >= 0.85,
+            holds=value >= 0.85,
+            known_miss=_MISSED if name == _MANY_NODES else "",
         )
-        for name, values in found.items()
-        if "rest" not in name
+        for name, value in lowest.items()
     ]
 
 
