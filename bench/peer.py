@@ -6,8 +6,10 @@ import io
 import logging
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from statistics import median
 from types import ModuleType
 from typing import Any
 
@@ -17,8 +19,8 @@ from cptune.domain.workload import Mlp
 from cptune.predict.prediction import Predictor
 
 _LIBRARY = "llm_analysis"
-#: It takes the share of the peak as an input: the one that suits it best on the dgxc rows.
-_EFFICIENCY = 0.5
+#: It takes the share of the peak as an input; every line of rows gets the one that suits it best.
+_EFFICIENCIES = tuple(share / 100 for share in range(20, 70, 5))
 
 
 def has_peer() -> bool:
@@ -26,19 +28,26 @@ def has_peer() -> bool:
     return find_spec(_LIBRARY) is not None
 
 
-def peer_ratios(rows: Sequence[Published]) -> list[tuple[str, float, float]]:
-    """Source, its ratio and ours (predicted over measured) of rows without context parallelism."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """Predicted over measured of the same rows: theirs at the share that suits it, and ours."""
+
+    efficiency: float
+    theirs: Sequence[float]
+    ours: Sequence[float]
+
+
+def beside(rows: Sequence[Published]) -> Beside:
+    """Both predictions of rows without context parallelism."""
     logging.disable(logging.WARNING)
-    found = list[tuple[str, float, float]]()
-    for one in rows:
-        if one.candidate.layout.cp == 1:
-            ours = Predictor(one.case).predict(one.candidate).time.step_s
-            found.append((one.source, _step_s(one) / one.step_s, ours / one.step_s))
+    tried = [(share, [_step_s(one, share) / one.step_s for one in rows]) for share in _EFFICIENCIES]
     logging.disable(logging.NOTSET)
-    return found
+    share, theirs = min(tried, key=lambda one: median(abs(ratio - 1) for ratio in one[1]))
+    ours = [Predictor(one.case).predict(one.candidate).time.step_s / one.step_s for one in rows]
+    return Beside(efficiency=share, theirs=theirs, ours=ours)
 
 
-def _step_s(one: Published) -> float:
+def _step_s(one: Published, efficiency: float) -> float:
     analysis, config = (import_module(f"{_LIBRARY}.{name}") for name in ("analysis", "config"))
     case, lay, gpu = one.case, one.candidate.layout, one.case.machine.gpu
     model = config.ModelConfig(
@@ -56,7 +65,7 @@ def _step_s(one: Published) -> float:
         name=gpu.name,
         mem_per_GPU_in_GB=100 * gpu.memory_bytes / 1e9,  # so that it judges time, not memory
         hbm_bandwidth_in_GB_per_sec=gpu.hbm_bytes_per_s / 1e9,
-        intra_node_bandwidth_in_GB_per_sec=2 * gpu.nvlink_bytes_per_s / 1e9,
+        intra_node_bandwidth_in_GB_per_sec=gpu.nvlink_bytes_per_s / 1e9,  # as its own H100 has
         intra_node_min_message_latency=8e-6,
         peak_fp16_TFLOPS=gpu.bf16_flop_per_s / 1e12,
         inter_node_bandwidth_in_GB_per_sec=case.machine.network_bytes_per_s * 8 / 1e9,
@@ -67,7 +76,7 @@ def _step_s(one: Published) -> float:
             card,
             config.DtypeConfig(),
             config.ParallelismConfig(tp_size=lay.tp, pp_size=lay.pp, dp_size=lay.dp),
-            flops_efficiency=_EFFICIENCY,
+            flops_efficiency=efficiency,
         )
         said = judge.training(**_arguments(one, analysis))
     return said["latency_per_iter"]

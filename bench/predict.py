@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 
-from bench.peer import has_peer, peer_ratios
+from bench.peer import beside, has_peer
 from bench.plan_speed import measure_speed
 from bench.published import MEASUREMENTS, Published, read_steps, read_table
 from bench.record import Claim, Report, Table, at_most, exactly
@@ -46,7 +46,9 @@ def run() -> Report:
         "a sweep.toml without [stack]"
     )
     if has_peer():
-        tables.append(_peer([one for one in rows if one.candidate.layout.pp == 1]))
+        plain = [one for one in rows if one.candidate.layout.pp == one.candidate.layout.cp == 1]
+        tables.append(_peer(plain))
+        notes.append("llm-analysis takes the share of the peak as given: that which suits it best")
     else:
         notes.append("llm-analysis is not installed: no peer beside the same rows")
     return Report(notes=notes, tables=tables, claims=claims)
@@ -140,12 +142,15 @@ def _ranked_rate(one: Published) -> float:
 def _ranks(rows: Sequence[Published]) -> tuple[list[Table], list[Claim]]:
     """Inside a workload: one model on one number of GPUs, of one kind of row."""
     lines, found = list[list[str]](), dict[str, list[float]]()
+    steady = list[float]()
     for name, group in sorted(_by(rows, _rank_group).items()):
         if len(group) < 5 or (group[0].source == "dgxc"):
             continue
         real = [one.case.workload.tokens_per_step / one.step_s for one in group]
         said = [_ranked_rate(one) for one in group]
         found.setdefault(_group(group[0]), []).append(spearman(said, real))
+        if _group(group[0]) == _MANY_NODES and group[0].world_size <= _STEADY:
+            steady.append(spearman(said, real))
         best = real[max(range(len(said)), key=lambda index: said[index])]
         regret = "-" if group[0].source == "mosaic" else f"{max(real) / best - 1:.1%}"
         lines.append([name, str(len(group)), f"{spearman(said, real):.3f}", regret])
@@ -158,15 +163,17 @@ def _ranks(rows: Sequence[Published]) -> tuple[list[Table], list[Claim]]:
         columns=("workload", "n", "Spearman", "regret of the first pick"),
         rows=lines,
     )
+    lowest = {name: min(values) for name, values in found.items() if "rest" not in name}
+    lowest[f"{_MANY_NODES} up to {_STEADY} GPUs"] = min(steady)
     return [table], [
         Claim(
-            what=f"Spearman inside a workload, {name}, median",
-            seen=median(values),
+            what=f"Spearman inside a workload, {name}, lowest",
+            seen=f"{value:.3f}",
             wanted="at least 0.85",
-            holds=median(values) >= 0.85,
+            holds=value >= 0.85,
+            known_miss=_MISSED if name == _MANY_NODES else "",
         )
-        for name, values in found.items()
-        if "rest" not in name
+        for name, value in lowest.items()
     ]
 
 
@@ -234,13 +241,12 @@ def _eight_bit() -> list[Table]:
 
 def _peer(rows: Sequence[Published]) -> Table:
     lines = list[list[str]]()
-    found = peer_ratios(rows)
-    for name in sorted({source for source, _, _ in found}):
-        theirs = [peer for source, peer, _ in found if source == name]
-        ours = [own for source, _, own in found if source == name]
-        lines.append([*_error_row(name, theirs)[:4], *_error_row(name, ours)[2:4]])
+    for name, group in sorted(_by(rows, _group).items()):
+        found = beside(group)
+        theirs, ours = _error_row(name, found.theirs)[:4], _error_row(name, found.ours)[2:4]
+        lines.append([*theirs, f"{found.efficiency:.2f}", *ours])
     return Table(
         title="Step time of the rows without CP and PP, llm-analysis and ours",
-        columns=("rows", "n", "theirs: median", "their 90th", "ours: median", "our 90th"),
+        columns=("rows", "n", "theirs: median", "90th", "share of peak", "ours: median", "90th"),
         rows=lines,
     )

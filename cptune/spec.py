@@ -177,7 +177,8 @@ def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, object]:
     found: dict[str, object] = {}
     for key, value in data.items():
         path = f"{prefix}{key}"
-        found |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
+        plain = value.value if isinstance(value, StrEnum) else value
+        found |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: plain}
     return found
 
 

@@ -6,7 +6,7 @@ attention kernel, checked against saved tensors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cptune.domain.candidate import Candidate, LossKind, Recompute, Strategy
 from cptune.domain.layout import ParallelLayout
@@ -37,6 +37,7 @@ class Footprint:
     gelu: float
     logits: float
     selective: tuple[float, float]  # norms and feed-forward under selective recompute
+    gathered: float = 0.0  # inputs of products that are kept whole, not divided by tp
 
 
 #: Gradients in bf16, a fused loss: the least that published runs get by with.
@@ -46,6 +47,9 @@ FUSED = Footprint(grad_bytes=4, norm=8, swiglu=6, gelu=4, logits=6, selective=(4
 #: torch modules: norms keep fp32 x and its normalised copy, SiLU its output (checked with saved
 #: tensors), the loss a second fp32 copy; a bf16 gradient stays beside its fp32 sum.
 EAGER = Footprint(grad_bytes=6, norm=20, swiglu=8, gelu=6, logits=12, selective=(6, 4))
+#: As EAGER, and products keep the two inputs that tensor parallelism gathered: the most that
+#: published runs hold.
+HEAVY = replace(EAGER, gathered=4)
 
 
 def layer_activation_bytes(case: Case, candidate: Candidate, footprint: Footprint = FUSED) -> float:
@@ -56,7 +60,8 @@ def layer_activation_bytes(case: Case, candidate: Candidate, footprint: Footprin
     model, tp = case.model, candidate.layout.tp
     heads = 4 * model.heads * model.head_dim + 4 * model.heads
     keys = 4 * local_kv_heads(model, tp) * model.head_dim
-    per_token = (_kept_bytes(model, candidate.recompute, footprint) + heads) / tp + keys
+    whole = footprint.gathered * model.hidden * (1 - 1 / tp)
+    per_token = (_kept_bytes(model, candidate.recompute, footprint) + heads) / tp + keys + whole
     return local_tokens(candidate, case.workload) * per_token * _width(case)
 
 

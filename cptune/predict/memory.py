@@ -15,6 +15,7 @@ from cptune.domain.workload import Precision
 from cptune.predict.activations import (
     EAGER,
     FUSED,
+    HEAVY,
     LEAN,
     Footprint,
     activation_bytes,
@@ -156,7 +157,7 @@ class MemoryModel:
         lay = candidate.layout
         sizes = (lay.tp, lay.cp, lay.pp, lay.vpp, lay.dp, lay.ep, candidate.micro_batch)
         kinds = (candidate.recompute, candidate.loss, candidate.data_parallel)
-        key = (footprint.logits, *sizes, *kinds)
+        key = (footprint, *sizes, *kinds)
         if key not in self._held:
             shares = self._case.shares(candidate)
             stages = (stage_memory(self._case, candidate, one, footprint) for one in shares)
@@ -172,17 +173,17 @@ class MemoryModel:
     def band(self, candidate: Candidate) -> MemoryBand:
         """The band of the rank with the highest peak.
 
-        The highest is that of torch's own modules with an allocator that cannot use a part of
-        what it holds, and what lies outside the allocator.
+        The highest is that of torch's own modules that keep what they gathered, with an allocator
+        that cannot use a part of what it holds, and what lies outside the allocator.
         """
         moved = exchange_bytes(self._case, candidate)
-        eager = self.worst(candidate, EAGER)
         own = self._case.stack_of(candidate) is Stack.EAGER
-        worst = replace(eager if own else self.worst(candidate, FUSED), comm_bytes=moved)
+        worst = replace(self.worst(candidate, EAGER if own else FUSED), comm_bytes=moved)
+        heavy = self.worst(candidate, HEAVY)
         _, high = self._case.constants.memory_band
         return MemoryBand(
             worst=worst,
             low_bytes=self.lowest_bytes(candidate),
             likely_bytes=worst.allocated_bytes,
-            high_bytes=high * (eager.allocated_bytes + moved) + eager.reserve_bytes,
+            high_bytes=high * (heavy.allocated_bytes + moved) + heavy.reserve_bytes,
         )

@@ -94,6 +94,7 @@ def test_spec_and_topology_are_kept_resolved(finished):
     assert specs.spec_changes(specs.load(finished.spec), spec) == [
         "axes.cp: () -> (1, 2)",
         "axes.tp: () -> (1, 2)",
+        "stack.kind: None -> 'eager'",
     ]
     topology = Topology.from_json(json.loads((finished.run / "topology.json").read_text()))
     assert [len(node.name) > 0 for node in topology.nodes] == [True]

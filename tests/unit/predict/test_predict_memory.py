@@ -10,7 +10,14 @@ from cptune.domain.candidate import DataParallelKind, LossKind, Recompute
 from cptune.domain.layout import ParallelLayout
 from cptune.domain.stack import Stack
 from cptune.domain.workload import ModelShape, Precision
-from cptune.predict.activations import activation_bytes, layers_in_flight, logits_bytes
+from cptune.predict.activations import (
+    EAGER,
+    HEAVY,
+    activation_bytes,
+    layer_activation_bytes,
+    layers_in_flight,
+    logits_bytes,
+)
 from cptune.predict.memory import MemoryBand, MemoryModel, state_bytes
 from cptune.predict.shares import stage_parameters, stage_shares
 
@@ -161,3 +168,17 @@ def test_experts_are_sharded_over_ep_and_only_their_own_copies():
     states = [MemoryModel(given).band(candidate(dp=8, ep=ep)).worst.states_bytes for ep in (1, 4)]
     held = 2 * 4 * 3 * 8 * 16  # weights of all experts
     assert states[0] - states[1] == held * (6 + 12 / 8) - held / 4 * (6 + 12 / 2)
+
+
+def test_the_highest_peak_keeps_the_inputs_that_tensor_parallelism_gathered():
+    given = case(seq_len=8192, world=8)
+    for tp in (1, 8):
+        one = candidate(tp=tp, dp=8 // tp)
+        eager, heavy = (
+            layer_activation_bytes(given, one, footprint) for footprint in (EAGER, HEAVY)
+        )
+        assert heavy - eager == pytest.approx(4 * 4096 * 8192 * (1 - 1 / tp))
+    band = MemoryModel(given).band(candidate(tp=8))
+    _, most = given.constants.memory_band
+    eager = MemoryModel(given).worst(candidate(tp=8), EAGER)
+    assert band.high_bytes > most * eager.allocated_bytes + eager.reserve_bytes
