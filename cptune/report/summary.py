@@ -11,6 +11,8 @@ from cptune.domain.recipe import Recipe
 from cptune.domain.trial import Trial
 from cptune.domain.units import bytes_text
 
+#: Before the step time of a trial whose steps vary more than was wanted.
+NOISY = "~"
 TRIAL_COLUMNS = ("#", "layout", "verdict", "step ms", "tokens/s", "peak", "exposed")
 
 
@@ -43,7 +45,7 @@ def control_lines(judged: Sequence[Judged]) -> list[str]:
 
 def _figures(seen: Measurement) -> tuple[str, str, str, str]:
     return (
-        f"{seen.step_s * 1e3:,.0f}",
+        f"{NOISY if seen.noisy else ''}{seen.step_s * 1e3:,.0f}",
         f"{seen.tokens_per_s:,.0f}",
         bytes_text(seen.peak_allocated_bytes),
         f"{seen.exposed_share:.1%}",

@@ -9,14 +9,16 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from cptune.report.summary import TRIAL_COLUMNS, Judged, trial_cells
+from cptune.report.summary import NOISY, TRIAL_COLUMNS, Judged, trial_cells
 
 _NUMBERS = {"#", "step ms", "tokens/s", "peak", "exposed"}
 
 
 def trials_table(judged: Sequence[Judged]) -> Table:
     """Every trial with its verdict."""
-    table = Table(title="Trials", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    noisy = any(one.trial.measurement and one.trial.measurement.noisy for one in judged)
+    title = f"Trials ({NOISY} noisy timing)" if noisy else "Trials"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in TRIAL_COLUMNS:
         number = column in _NUMBERS
         # The layout alone may take a second line: a figure that is cut is worse than none.

@@ -66,7 +66,7 @@ def test_a_row_of_the_table():
         "12",
         "tp1 cp2 dp2 zigzag ring/1",
         "chosen",
-        "500",
+        "~500",
         "512",
         "1.50 MiB",
         "25.0%",
@@ -75,6 +75,16 @@ def test_a_row_of_the_table():
         *("3", "tp1 cp1 dp4", "out_of_memory"),
         *("-", "-", "-", "-"),
     )
+
+
+def test_a_steady_timing_is_not_marked():
+    steady = replace(CP2, outcome=replace(CP2.measurement, noisy=False, step_ci_share=0.021))
+
+    assert trial_cells(judged(steady))[3] == "500"
+    assert trials_table([judged(steady)]).title == "Trials"
+    assert trials_table([judged(CP2)]).title == "Trials (~ noisy timing)"
+    recipe = replace(RECIPE, measurement=steady.measurement)
+    assert recipe_lines(recipe)[3] == "2 timed steps: median within 2.1% with 95%"
 
 
 def test_the_chosen_one_needs_no_excuse():
