@@ -22,6 +22,7 @@ from cptune.domain.study import SweepSpec
 from cptune.domain.trial import Trial
 from cptune.errors import LedgerError, SpecError
 from cptune.logs import EventLog
+from cptune.predict.limits import RateGuard
 from cptune.predict.trials import TrialPredictor
 from cptune.recipe.fingerprint import stamp_of
 from cptune.report.observers import Logged
@@ -130,6 +131,7 @@ def run_sweep(
             predict=TrialPredictor(
                 prepared.spec, nodes=len(topology.nodes), capacity_bytes=ready.capacity_bytes
             ).predict,
+            guard=RateGuard(prepared.spec, cores=[node.cpus for node in topology.nodes]),
         )
         limits = _limits(prepared.spec, capacity_bytes=ready.capacity_bytes)
         return _search(prepared, run=run, topology=topology, limits=limits, seams=seams)

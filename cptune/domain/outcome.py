@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, median, quantiles
 
+from cptune.domain.memory import Kept, MemorySplit
+
 
 class OutcomeKind(StrEnum):
     """The word in the `outcome` column."""
@@ -100,6 +102,8 @@ class RankReport:
     first_grad_norm: float
     sample_hash: str
     edges: tuple[EdgeReport, ...] = ()
+    memory: MemorySplit | None = None
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +135,7 @@ class Measurement:
     first_loss: float
     first_grad_norm: float
     ranks: tuple[RankReport, ...]
+    memory: MemorySplit | None = None  # of the rank with the highest peak
 
     @property
     def exposed_s(self) -> float:
@@ -177,4 +182,5 @@ def measurement_from(reports: tuple[RankReport, ...], *, tokens_per_step: int) -
         first_loss=reports[0].first_loss,
         first_grad_norm=reports[0].first_grad_norm,
         ranks=reports,
+        memory=max(reports, key=lambda report: report.peak_allocated_bytes).memory,
     )

@@ -22,8 +22,16 @@ _MAX_ATTEMPTS = 2
 Predict = Callable[[Candidate], Predicted | None]
 
 
+#: Why a measurement cannot be what it says; None where nothing speaks against it.
+Guard = Callable[[Measurement, Candidate], Failure | None]
+
+
 def _nothing(candidate: Candidate) -> None:
     del candidate
+
+
+def _nothing_wrong(measurement: Measurement, candidate: Candidate) -> None:
+    del measurement, candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +44,7 @@ class Seams:
     clock: Clock
     observer: Observer
     predict: Predict = _nothing
+    guard: Guard = _nothing_wrong
 
 
 class SearchLoop:
@@ -160,6 +169,7 @@ class SearchLoop:
         anchor = next((trial for trial in self._trials if trial.measurement), None)
         return (
             why_not_applied(outcome, candidate.layout)
+            or self._seams.guard(outcome, candidate)
             or why_unlike_batch(outcome, candidate.layout)
             or why_unlike(outcome, anchor)
             or outcome

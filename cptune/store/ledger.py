@@ -122,7 +122,7 @@ def encode(rows: Sequence[Row], columns: pa.Schema) -> bytes:
 
 
 def decode(path: Path, columns: pa.Schema) -> list[Row]:
-    """The rows of a Parquet file of this schema.
+    """The rows of a Parquet file of this schema; a column that came after it is null.
 
     Raises:
         LedgerError: when the file is missing, cut, altered or of another schema.
@@ -133,4 +133,5 @@ def decode(path: Path, columns: pa.Schema) -> list[Row]:
         raise LedgerError(f"cannot be read: {exc}") from exc
     if why := schema.why_foreign(table.schema, columns):
         raise LedgerError(f"is foreign: {why}")
-    return table.to_pylist()
+    absent = dict.fromkeys(name for name in columns.names if name not in table.column_names)
+    return [row | absent for row in table.to_pylist()]

@@ -18,6 +18,7 @@ from cptune.domain.outcome import (
 )
 from cptune.domain.placement import Device, Placement, RankPlace
 from cptune.domain.trial import Predicted, Trial
+from cptune.store.memory_rows import kept_columns, kept_from, split_columns, split_from
 
 Row = dict[str, Any]
 
@@ -81,6 +82,7 @@ def trial_row(trial: Trial) -> Row:
             row
             | {name: getattr(outcome, name) for name in _MEASURED}
             | {"kernel_ran": outcome.kernel}
+            | split_columns(outcome.memory)
         )
     row |= {
         "reason": outcome.message,
@@ -121,6 +123,7 @@ def _rank_row(place: RankPlace, reports: Mapping[int, RankReport]) -> Row:
         report = reports[place.rank]
         row |= {name: getattr(report, name) for name in _REPORTED}
         row["kernel_ran"] = report.kernel
+        row |= split_columns(report.memory) | kept_columns(report.kept)
     return row
 
 
@@ -182,7 +185,10 @@ def _outcome(row: Row, reports: tuple[RankReport, ...]) -> Measurement | Failure
     kind = OutcomeKind(row["outcome"])
     if kind is OutcomeKind.MEASURED:
         return Measurement(
-            **{name: row[name] for name in _MEASURED}, kernel=row["kernel_ran"], ranks=reports
+            **{name: row[name] for name in _MEASURED},
+            kernel=row["kernel_ran"],
+            ranks=reports,
+            memory=split_from(row),
         )
     shortage = None
     if row["oom_kind"] is not None:
@@ -223,6 +229,8 @@ def _report(rank: Row, *, edges: Sequence[Row], steps: Sequence[Row]) -> RankRep
         step_s=tuple(step["seconds"] for step in own),
         kernel=rank["kernel_ran"],
         edges=tuple(_edge(edge) for edge in edges if edge["a_rank"] == rank["rank"]),
+        memory=split_from(rank),
+        kept=kept_from(rank),
     )
 
 

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cptune.domain.candidate import Strategy
+from cptune.domain.memory import Kept, MemorySplit
 from cptune.domain.outcome import OutcomeKind, measurement_from
 from cptune.domain.placement import place
 from cptune.domain.trial import Predicted
@@ -29,6 +30,15 @@ from cptune.store.rows import edge_rows, rank_rows, step_rows, trial_from_rows, 
 
 TABLES = ("trials", "ranks", "edges", "steps")
 CP2 = candidate(cp=2)
+SPLIT = MemorySplit(
+    states_bytes=1,
+    activations_bytes=2,
+    logits_bytes=3,
+    comm_bytes=4,
+    transient_bytes=690,
+    optimizer_peak_bytes=5,
+)
+KEPT = Kept(attention_bytes=1, planned_attention_bytes=2, peak_bytes=3, planned_peak_bytes=4)
 RICH = replace(
     trial_of(
         CP2,
@@ -43,6 +53,8 @@ RICH = replace(
                     pp_exposed_s=(0.07, 0.08),
                     gpu_uuid="GPU-0",
                     edges=(edge_report(1), edge_report(1, axis="dp", seconds=0.0)),
+                    memory=SPLIT,
+                    kept=KEPT,
                 ),
                 rank_report(1, gpu_uuid="GPU-1", first_loss=math.pi, edges=(edge_report(0),)),
             ),
@@ -126,7 +138,7 @@ def test_rows_lose_nothing(times, size, word):
 
     back = trial_from_rows(
         dict.fromkeys(schema.TRIALS.names) | trial_row(trial),
-        ranks=rank_rows(trial),
+        ranks=[dict.fromkeys(schema.RANKS.names) | row for row in rank_rows(trial)],
         edges=edge_rows(trial),
         steps=step_rows(trial),
     )
@@ -233,6 +245,22 @@ def test_no_flipped_bit_anywhere_gives_another_trial(tmp_path):
         assert reader.read() in ([], [RICH]), offset
         flip(path, offset)
     assert reader.read() == [RICH]
+
+
+def test_a_file_from_before_a_column_came_is_read_without_it(tmp_path):
+    ledger = ParquetLedger(tmp_path, writable=True)
+    ledger.append(RICH)
+    for table, columns in (("trials", schema.TRIALS), ("ranks", schema.RANKS)):
+        path = file_of(tmp_path, table, RICH)
+        old = pq.read_table(path)
+        older = old.drop_columns([name for name in old.column_names if name in schema.ADDED])
+        assert older.num_columns < len(columns)
+        pq.write_table(older, path)
+
+    (found,) = ledger.read()
+
+    ranks = tuple(replace(one, memory=None, kept=None) for one in RICH.measurement.ranks)
+    assert found == replace(RICH, outcome=replace(RICH.outcome, memory=None, ranks=ranks))
 
 
 def test_a_file_of_another_schema_version_is_foreign(tmp_path):
