@@ -26,8 +26,9 @@ from cptune.predict.limits import RateGuard
 from cptune.predict.trials import TrialPredictor
 from cptune.recipe.fingerprint import stamp_of
 from cptune.report.observers import Logged
-from cptune.seams import Observer
+from cptune.seams import Launcher, Observer
 from cptune.search.choose import Choice, Limits
+from cptune.search.depths import with_depths
 from cptune.search.loop import Seams, SearchLoop
 from cptune.search.prepare import SQLITE, Prepared, prepare, refuse_gpus
 from cptune.search.sampler import OptunaSampler
@@ -124,7 +125,7 @@ def run_sweep(
         ready = stack.enter_context(ready_for_trials(prepared.spec, nodes=nodes, topology=topology))
         seams = Seams(
             sampler=sampler,
-            launcher=ready.launcher,
+            launcher=with_depths(ready.launcher, launcher_of=ready.launcher.on, spec=prepared.spec),
             ledger=ParquetLedger(run.path, writable=True),
             clock=SystemClock(),
             observer=observer,
@@ -134,7 +135,14 @@ def run_sweep(
             guard=RateGuard(prepared.spec, cores=[node.cpus for node in topology.nodes]),
         )
         limits = _limits(prepared.spec, capacity_bytes=ready.capacity_bytes)
-        return _search(prepared, run=run, topology=topology, limits=limits, seams=seams)
+        return _search(
+            prepared,
+            run=run,
+            topology=topology,
+            limits=limits,
+            seams=seams,
+            full=ready.launcher,
+        )
 
 
 def _open_run(spec: SweepSpec, path: Path, *, resume: bool) -> RunDirectory:
@@ -203,13 +211,20 @@ def _limits(spec: SweepSpec, *, capacity_bytes: int) -> Limits:
 
 
 def _search(
-    prepared: Prepared, *, run: RunDirectory, topology: Topology, limits: Limits, seams: Seams
+    prepared: Prepared,
+    *,
+    run: RunDirectory,
+    topology: Topology,
+    limits: Limits,
+    seams: Seams,
+    full: Launcher,
 ) -> Sweep:
     spec, space = prepared.spec, prepared.space
     write_durably(run.topology_path, json.dumps(topology.to_json(), indent=1).encode())
     stamp = stamp_of(spec, topology_hash=topology.content_hash)
     loop = SearchLoop(space, limits=limits, budget=spec.budget, stamp=stamp, seams=seams)
-    choice = loop.run()
+    loop.run()
+    choice = loop.confirm(full)
     return Sweep(
         spec=spec,
         directory=run.path,

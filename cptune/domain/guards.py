@@ -90,16 +90,21 @@ def why_unlike(measurement: Measurement, anchor: Trial | None) -> Failure | None
     known = None if anchor is None else anchor.measurement
     if anchor is None or known is None:
         return None
+    name = f"trial {anchor.number} ({anchor.candidate.describe()})"
+    return why_other_start(measurement, known, name=name)
+
+
+def why_other_start(measurement: Measurement, known: Measurement, *, name: str) -> Failure | None:
+    """A failure when the first step is not that of a known measurement, called `name`."""
     pairs = (
         ("loss", measurement.first_loss, known.first_loss, LOSS_TOLERANCE),
         ("gradient norm", measurement.first_grad_norm, known.first_grad_norm, GRAD_NORM_TOLERANCE),
     )
-    for name, seen, wanted, tolerance in pairs:
+    for what, seen, wanted, tolerance in pairs:
         if abs(seen - wanted) > tolerance * abs(wanted):
             return Failure(
                 kind=OutcomeKind.WRONG_RESULT,
-                message=f"first {name} is {seen:.8g}, trial {anchor.number} "
-                f"({anchor.candidate.describe()}) has {wanted:.8g}; wanted them within "
+                message=f"first {what} is {seen:.8g}, {name} has {wanted:.8g}; wanted them within "
                 f"{tolerance:g} of each other, as weights and global batch are the same",
             )
     return None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean, median, quantiles
 
+from cptune.domain.depth import Depth
 from cptune.domain.memory import Kept, MemorySplit
 
 
@@ -136,6 +137,7 @@ class Measurement:
     first_grad_norm: float
     ranks: tuple[RankReport, ...]
     memory: MemorySplit | None = None  # of the rank with the highest peak
+    depth: Depth | None = None  # None: measured at full depth
 
     @property
     def exposed_s(self) -> float:

@@ -117,7 +117,8 @@ class Budget:
     """When to stop, and how long one trial may take.
 
     `warmup_steps` are run and thrown away before `steps` are timed; `trial_s` is the deadline of
-    one trial, after which its ranks are replaced.
+    one trial, after which its ranks are replaced. A model with more layers than both `depths` is
+    tried at these two and extrapolated; what is chosen runs at full depth.
     """
 
     trials: int = 20
@@ -125,10 +126,15 @@ class Budget:
     warmup_steps: int = 2
     steps: int = 5
     trial_s: float = 300.0
+    depths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         require_positive(self, "trials", "steps", "warmup_steps")
         require_range(self, 1e-3, _LONGEST_S, "wall_s", "trial_s")
+        if self.depths and not (len(self.depths) == 2 and 0 < self.depths[0] < self.depths[1]):
+            raise ValueError(
+                f"depths is {list(self.depths)}; wanted two ascending layer counts, as in [2, 4]"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ def trial_cells(judged: Judged) -> tuple[str, ...]:
     figures = ("-", "-", "-", "-") if seen is None else _figures(seen)
     return (
         str(judged.trial.number),
-        judged.trial.candidate.describe(),
+        judged.trial.source,
         judged.word,
         *figures,
     )

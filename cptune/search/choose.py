@@ -189,7 +189,9 @@ def _entry(cp: int, *, verdicts: Sequence[Verdict], space: SearchSpace) -> Certi
     reason = f"all {legal} layouts tried: {tally}; nearest, {_name(near)}: {near.reason}"
     if more := space.untriable.get(cp):
         reason += f" ({more} more that these trials cannot run are not judged)"
-    return CertificateEntry(cp=cp, reason=reason, evidence=Evidence.MEASURED)
+    drawn = any(one.trial.measurement and one.trial.measurement.depth for one in judged)
+    evidence = Evidence.PREDICTED if drawn else Evidence.MEASURED
+    return CertificateEntry(cp=cp, reason=reason, evidence=evidence)
 
 
 def _never_tried(cp: int, space: SearchSpace) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cptune.domain.candidate import Candidate
+from cptune.domain.depth import Depth
 from cptune.domain.guards import why_not_applied, why_unlike, why_unlike_batch
 from cptune.domain.outcome import RETRIED, Failure, Measurement
 from cptune.domain.stamp import Stamp
@@ -100,6 +101,22 @@ class SearchLoop:
             self._seams.observer.trial_finished(trial, best=self._choice().trial)
         return self._choice()
 
+    def confirm(self, full: Launcher) -> Choice:
+        """Run what is chosen at full depth, until the choice is one that was.
+
+        Args:
+            full: Runs whole models, where the trials so far may have been of fewer layers.
+        """
+        while (chosen := self._choice().trial) is not None and _depth(chosen.outcome) is not None:
+            self._seams.observer.note(f"{chosen.candidate.describe()} is run at full depth")
+            trial = self._attempt(
+                chosen.candidate, number=chosen.number, attempt=chosen.attempt + 1, launcher=full
+            )
+            self._seams.ledger.append(trial)
+            self._trials.append(trial)
+            self._seams.observer.trial_finished(trial, best=self._choice().trial)
+        return self._choice()
+
     def _choice(self) -> Choice:
         return choose(self._finished(), self._space, self._limits)
 
@@ -141,8 +158,15 @@ class SearchLoop:
     def _next_number(self) -> int:
         return 1 + max((trial.number for trial in self._trials), default=-1)
 
-    def _attempt(self, candidate: Candidate, *, number: int, attempt: int) -> Trial:
-        launcher, clock = self._seams.launcher, self._seams.clock
+    def _attempt(
+        self,
+        candidate: Candidate,
+        *,
+        number: int,
+        attempt: int,
+        launcher: Launcher | None = None,
+    ) -> Trial:
+        launcher, clock = launcher or self._seams.launcher, self._seams.clock
         # Before the launch: an expectation is none once the answer is known.
         predicted = self._seams.predict(candidate)
         placement = launcher.place(candidate)
@@ -166,7 +190,10 @@ class SearchLoop:
     ) -> Measurement | Failure:
         if isinstance(outcome, Failure):
             return outcome
-        anchor = next((trial for trial in self._trials if trial.measurement), None)
+        # A model of fewer layers starts with another loss.
+        depth = _layers(outcome)
+        alike = (one for one in self._trials if one.measurement and _layers(one.outcome) == depth)
+        anchor = next(alike, None)
         return (
             why_not_applied(outcome, candidate.layout)
             or self._seams.guard(outcome, candidate)
@@ -174,6 +201,15 @@ class SearchLoop:
             or why_unlike(outcome, anchor)
             or outcome
         )
+
+
+def _depth(outcome: Measurement | Failure) -> Depth | None:
+    return outcome.depth if isinstance(outcome, Measurement) else None
+
+
+def _layers(outcome: Measurement | Failure) -> tuple[int, int] | None:
+    depth = _depth(outcome)
+    return None if depth is None else depth.layers_measured
 
 
 def _is_due_again(trial: Trial) -> bool:

@@ -18,7 +18,14 @@ from cptune.domain.outcome import (
 )
 from cptune.domain.placement import Device, Placement, RankPlace
 from cptune.domain.trial import Predicted, Trial
-from cptune.store.memory_rows import kept_columns, kept_from, split_columns, split_from
+from cptune.store.part_rows import (
+    depth_columns,
+    depth_from,
+    kept_columns,
+    kept_from,
+    split_columns,
+    split_from,
+)
 
 Row = dict[str, Any]
 
@@ -83,6 +90,7 @@ def trial_row(trial: Trial) -> Row:
             | {name: getattr(outcome, name) for name in _MEASURED}
             | {"kernel_ran": outcome.kernel}
             | split_columns(outcome.memory)
+            | depth_columns(outcome.depth)
         )
     row |= {
         "reason": outcome.message,
@@ -189,6 +197,7 @@ def _outcome(row: Row, reports: tuple[RankReport, ...]) -> Measurement | Failure
             kernel=row["kernel_ran"],
             ranks=reports,
             memory=split_from(row),
+            depth=depth_from(row),
         )
     shortage = None
     if row["oom_kind"] is not None:

@@ -64,8 +64,16 @@ _KEPT = dict.fromkeys(
     ),
     _WHOLE,
 )
+_DEPTH = {
+    "extrapolated": pa.bool_(),
+    "layers_measured": pa.list_(_WHOLE),
+    "step_lo_s": _REAL,
+    "step_hi_s": _REAL,
+    "peak_lo_bytes": _WHOLE,
+    "peak_hi_bytes": _WHOLE,
+}
 #: Columns that files of older versions lack: there they are null.
-ADDED = frozenset({*_SPLIT, *_KEPT})
+ADDED = frozenset({*_SPLIT, *_KEPT, *_DEPTH})
 _AXES = {
     **dict.fromkeys(("tp", "cp", "pp", "vpp", "dp", "ulysses", "stages", "micro_batch"), _WHOLE),
     **dict.fromkeys(
@@ -117,6 +125,7 @@ TRIALS = _schema(
             _WORD,
         ),
         **_SPLIT,
+        **_DEPTH,
     },
 )
 
@@ -178,6 +187,32 @@ RECIPES = _schema(
         "peak_allocated_bytes": _WHOLE,
         "exposed_share": _REAL,
         "recipe_json": _WORD,
+    },
+)
+
+CURVE = _schema(
+    "curve",
+    {
+        "candidate_key": _WORD,
+        "seq_len": _WHOLE,
+        "outcome": _WORD,
+        "reason": _WORD,
+        **_AXES,
+        **dict.fromkeys(
+            (
+                "peak_bytes",
+                "forward_peak_bytes",
+                "backward_peak_bytes",
+                "allocated_bytes",
+                "reserved_bytes",
+            ),
+            _WHOLE,
+        ),
+        **_SPLIT,
+        **dict.fromkeys(("step_s", "step_p10_s", "step_p90_s"), _REAL),
+        **dict.fromkeys(("tokens_per_s", "tokens_per_s_per_gpu"), _REAL),
+        **dict.fromkeys(("asked_bytes", "free_bytes", "short_bytes"), _WHOLE),
+        "oom_kind": _WORD,
     },
 )
 

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+import torch.distributed as dist
+from fakes import measured
 from torch import nn
 
 from cptune.attention import ContextParallel
@@ -13,7 +15,10 @@ from cptune.bench.parts import Part
 from cptune.bench.sharding import cut_tensors
 from cptune.bench.step import TrainStep
 from cptune.domain.candidate import Candidate, DataParallelKind, LossKind, Recompute, Strategy
+from cptune.domain.guards import why_not_applied
 from cptune.domain.layout import ParallelLayout
+from cptune.domain.memory import Kept
+from cptune.domain.outcome import OutcomeKind
 from cptune.domain.workload import ModelShape, Precision, Workload
 from cptune.predict.saved import (
     attention_saved_bytes,
@@ -86,13 +91,13 @@ def layer_case(*, name, tp, cp, precision, recompute):
 @pytest.mark.parametrize(("name", "tp", "cp", "precision", "recompute"), CASES)
 def test_a_layer_saves_what_the_formula_says(ranks, name, tp, cp, precision, recompute):
     case = {"name": name, "tp": tp, "cp": cp, "precision": precision, "recompute": recompute}
-    for measured, formula in ranks.run(layer_case, world=tp * cp, **case):
-        assert measured == formula
+    for seen, formula in ranks.run(layer_case, world=tp * cp, **case):
+        assert seen == formula
 
 
 def test_a_tensor_more_breaks_the_formula(ranks):
-    [(measured, formula)] = ranks.run(mutant_case, world=1, name="mha", precision="fp32")
-    assert measured > formula
+    [(seen, formula)] = ranks.run(mutant_case, world=1, name="mha", precision="fp32")
+    assert seen > formula
 
 
 def mutant_case(*, name, precision):
@@ -114,7 +119,36 @@ def mutant_case(*, name, precision):
 DEEP = ModelShape(layers=4, hidden=40, heads=8, kv_heads=4, head_dim=10, ffn=72, vocab=40)
 
 
-def rank_case(*, precision="fp32", data_parallel="ddp", recompute="none", loss="full", **axes):
+class WholeContext:
+    """A context-parallel attention that gathers everything and attends it on every rank."""
+
+    def __init__(self, cp: ContextParallel, group) -> None:
+        self._cp, self._group = cp, group
+        self._whole = ContextParallel(None, seq_len=SEQ_LEN)
+
+    def __getattr__(self, name):
+        return getattr(self._cp, name)
+
+    def attend(self, *tensors):
+        whole = [self._gather(one) for one in tensors]
+        return self._whole.attend(*whole).chunk(self._group.size(), dim=1)[self._group.rank()]
+
+    def _gather(self, x):
+        parts = [torch.empty_like(x) for _ in range(self._group.size())]
+        dist.all_gather(parts, x.detach().contiguous(), group=self._group)
+        parts[self._group.rank()] = x  # the gradient of the own part is enough here
+        return torch.cat(parts, dim=1)
+
+
+def rank_case(
+    *,
+    precision="fp32",
+    data_parallel="ddp",
+    recompute="none",
+    loss="full",
+    whole=False,
+    **axes,
+):
     """Most that was kept at once and its formula; one attention call and its formula."""
     strategy = Strategy(axes.pop("strategy", "ring"))
     layout = ParallelLayout(**axes)
@@ -130,6 +164,7 @@ def rank_case(*, precision="fp32", data_parallel="ddp", recompute="none", loss="
     )
     mesh = build_mesh(layout)
     cp = ContextParallel(mesh.cp, seq_len=SEQ_LEN, strategy=strategy, ulysses=layout.ulysses)
+    cp = WholeContext(cp, mesh.cp) if whole else cp
     memory = TensorBudget(1 << 30)
     with memory:
         step = TrainStep(
@@ -208,6 +243,25 @@ def test_a_rank_of_a_pipeline_or_under_recompute_keeps_about_that(ranks, axes):
     # torch's first stage holds on to a pass of its own, run to learn the shapes.
     for kept, formula, _, _ in ranks.run(rank_case, world=world_of(axes), **axes):
         assert 0.7 < kept / formula < 1.4
+
+
+@pytest.mark.parametrize("cp", [2, 4])
+def test_an_attention_over_the_whole_context_is_not_applied(ranks, cp):
+    for whole, applied in ((True, False), (False, True)):
+        for peak, planned_peak, attention, planned in ranks.run(
+            rank_case, world=cp, cp=cp, whole=whole
+        ):
+            kept = Kept(
+                attention_bytes=attention,
+                planned_attention_bytes=planned,
+                peak_bytes=peak,
+                planned_peak_bytes=planned_peak,
+            )
+            failure = why_not_applied(measured(ranks=cp, kept=kept), ParallelLayout(cp=cp))
+            assert (failure is None) == applied
+            if whole:
+                assert attention == cp * planned
+                assert failure.kind is OutcomeKind.NOT_APPLIED
 
 
 def peaks_case(*, seq_len, micro_batch, cp):

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cptune.domain.candidate import Strategy
+from cptune.domain.depth import Depth
 from cptune.domain.memory import Kept, MemorySplit
 from cptune.domain.outcome import OutcomeKind, measurement_from
 from cptune.domain.placement import place
@@ -69,6 +70,16 @@ RICH = replace(
 )
 OOM = trial_of(candidate(dp=2), out_of_memory(512, free_bytes=7), number=4)
 CRASH = trial_of(candidate(tp=2), failed(OutcomeKind.CRASHED, 'a "quoted"\nline'), number=5)
+DRAWN = replace(
+    RICH,
+    number=7,
+    outcome=replace(
+        RICH.outcome,
+        depth=Depth(
+            layers_measured=(2, 4), step_lo_s=0.1, step_hi_s=0.4, peak_lo_bytes=1, peak_hi_bytes=2
+        ),
+    ),
+)
 BARE = trial_of(
     candidate(cp=4, strategy=Strategy.ALL_GATHER, stages=1),
     replace(failed(OutcomeKind.TIMEOUT, ""), rank=None, node=None),
@@ -278,6 +289,14 @@ def test_a_file_with_another_column_is_foreign(tmp_path):
 
     with pytest.raises(LedgerError, match="is foreign: its columns are not those of the table"):
         decode(path, schema.STEPS)
+
+
+def test_a_figure_drawn_from_two_depths_stays_one(tmp_path):
+    ledger = ParquetLedger(tmp_path, writable=True)
+    ledger.append(RICH)
+    ledger.append(DRAWN)
+
+    assert ledger.read() == [RICH, DRAWN]
 
 
 @pytest.mark.parametrize("table", ["edges", "steps"])

@@ -1,10 +1,11 @@
-"""The memory of a rank or a trial as columns and back."""
+"""The memory and the depth of a measurement as columns and back."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, fields
 from typing import Any
 
+from cptune.domain.depth import Depth
 from cptune.domain.memory import Kept, MemorySplit
 
 _SPLIT = tuple(field.name for field in fields(MemorySplit))
@@ -38,3 +39,19 @@ def kept_from(row: dict[str, Any]) -> Kept | None:
     if row["kept_peak_bytes"] is None:
         return None
     return Kept(**{name: row[column] for name, column in _KEPT.items()})
+
+
+def depth_columns(depth: Depth | None) -> dict[str, Any]:
+    """The columns that say whether a figure was measured or drawn from two depths."""
+    if depth is None:
+        return {"extrapolated": False}
+    return asdict(depth) | {"extrapolated": True, "layers_measured": list(depth.layers_measured)}
+
+
+def depth_from(row: dict[str, Any]) -> Depth | None:
+    """How a figure was drawn; None where it was measured, as always in older runs."""
+    if not row["extrapolated"]:
+        return None
+    names = ("step_lo_s", "step_hi_s", "peak_lo_bytes", "peak_hi_bytes")
+    shallow, deep = row["layers_measured"]
+    return Depth(layers_measured=(shallow, deep), **{name: row[name] for name in names})
