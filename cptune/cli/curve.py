@@ -40,17 +40,17 @@ def curve(
     from cptune.store.curve import write_curve
 
     end_on_signals()
-    asked = asked or CurveAsked()
+    asked, chosen = asked or CurveAsked(), load(spec)
     try:
         found, kept = run_curve(
-            load(spec),
+            chosen,
             asked,
             runs=runs,
             address=address,
             on_row=lambda row: say(progress_line(row)),
         )
     except (KeyboardInterrupt, SystemExit) as exc:
-        say(f"stopped; the rows so far are in {runs}/{spec.stem}-curve*/curve.parquet")
+        say(f"stopped; the rows so far are in {runs / chosen.name}-curve*/curve.parquet")
         # While Ray starts, its own handler ends the process with the signal's number.
         if isinstance(exc, SystemExit) and exc.code == signal.SIGTERM:
             raise SystemExit(TERMINATED) from None
