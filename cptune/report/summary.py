@@ -67,12 +67,26 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         f"peak {bytes_text(seen.peak_allocated_bytes)} of {bytes_text(recipe.capacity_bytes)} "
         f"({bytes_text(allowed)} inside the margin); forward "
         f"{bytes_text(seen.forward_peak_bytes)}, backward {bytes_text(seen.backward_peak_bytes)}",
+        *_made_of(seen),
         f"exposed communication {seen.exposed_share:.1%} of the step: "
         f"tp {seen.tp_exposed_s * 1e3:,.1f}, cp {seen.cp_exposed_s * 1e3:,.1f}, "
         f"dp {seen.dp_exposed_s * 1e3:,.1f}, pp {seen.pp_exposed_s * 1e3:,.1f} ms "
         f"({seen.exposed_method})",
         f"attention kernel {seen.kernel}",
         *_expected(recipe),
+    ]
+
+
+def _made_of(seen: Measurement) -> list[str]:
+    split = seen.memory
+    if split is None:
+        return []
+    return [
+        f"at the peak: states {bytes_text(split.states_bytes)}, activations "
+        f"{bytes_text(split.activations_bytes)}, logits {bytes_text(split.logits_bytes)}, "
+        f"communication {bytes_text(split.comm_bytes)}, transient "
+        f"{bytes_text(split.transient_bytes)}; optimizer's own peak "
+        f"{bytes_text(split.optimizer_peak_bytes)}"
     ]
 
 
