@@ -96,7 +96,9 @@ def rank_saved_bytes(
         for recompute in (candidate.recompute, Recompute.NONE)
     )
     flying = layers_in_flight(layout, share, batches)
-    passes = max(1.0, flying / share.layers)
+    if layout.pp > 1 and share.embedding:
+        flying += share.layers / layout.vpp  # torch's first stage holds on to its trial pass
+    passes = max(1.0, flying / max(1.0, share.layers))
     angles = tokens // candidate.micro_batch * model.head_dim // 2 * _COMPLEX
     norm = norm_saved_bytes(model, tokens=tokens, width=size) * share.head
     indices = _INDEX * tokens * batches * (share.embedding + share.head)  # of all passes

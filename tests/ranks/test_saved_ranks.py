@@ -240,9 +240,8 @@ def test_a_rank_keeps_what_the_formula_says(ranks, axes):
 
 @pytest.mark.parametrize("axes", NEAR, ids=str)
 def test_a_rank_of_a_pipeline_or_under_recompute_keeps_about_that(ranks, axes):
-    # torch's first stage holds on to a pass of its own, run to learn the shapes.
     for kept, formula, _, _ in ranks.run(rank_case, world=world_of(axes), **axes):
-        assert 0.7 < kept / formula < 1.4
+        assert 0.7 < kept / formula < 1.1
 
 
 @pytest.mark.parametrize("cp", [2, 4])
