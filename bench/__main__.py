@@ -6,12 +6,13 @@ import sys
 import time
 from collections.abc import Sequence
 
-from bench import attention, balance, monitor, predict, topology, trial
+from bench import attention, balance, depths, monitor, predict, topology, trial
 from bench.record import write_page
 
 BENCHMARKS = {
     "attention": attention.run,
     "balance": balance.run,
+    "depths": depths.run,
     "monitor": monitor.run,
     "predict": predict.run,
     "topology": topology.run,

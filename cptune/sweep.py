@@ -25,11 +25,13 @@ from cptune.domain.trial import Trial
 from cptune.domain.workload import AttentionMask
 from cptune.errors import SpecError
 from cptune.opening import check_path, open_log, open_run
+from cptune.predict.limits import RateGuard
 from cptune.predict.trials import TrialPredictor
 from cptune.recipe.fingerprint import stamp_of
 from cptune.report.observers import Logged
 from cptune.seams import Launcher, Observer
 from cptune.search.choose import Choice, Limits
+from cptune.search.depths import with_depths
 from cptune.search.expected import ExpectSteps
 from cptune.search.foresight import LearningLedger
 from cptune.search.loop import Seams, SearchLoop
@@ -99,10 +101,11 @@ class _Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _World:
-    """The machine that the trials run on."""
+    """The machine of the trials; `full` runs whole models where `launcher` may run fewer layers."""
 
     topology: Topology
     launcher: Launcher
+    full: Launcher
     capacity_bytes: int
 
 
@@ -168,7 +171,10 @@ def run_sweep(
             ready_for_trials(prepared.spec, nodes=nodes, topology=topology, lengths=documents.pool)
         )
         world = _World(
-            topology=topology, launcher=ready.launcher, capacity_bytes=ready.capacity_bytes
+            topology=topology,
+            full=ready.launcher,
+            launcher=with_depths(ready.launcher, launcher_of=ready.launcher.on, spec=prepared.spec),
+            capacity_bytes=ready.capacity_bytes,
         )
         opened = _Opened(run=run, sampler=sampler, documents=documents)
         return _search(prepared, opened, world=world, observer=observer)
@@ -204,6 +210,8 @@ def _search(prepared: Prepared, opened: _Opened, *, world: _World, observer: Obs
         observer=observer,
         predict=predictor.predict,
         why_too_big=predictor.why_too_big,
+        guard=RateGuard(spec, cores=[node.cpus for node in world.topology.nodes]),
+        full=world.full,
     )
     limits = _limits(spec, documents, predictor=predictor, capacity_bytes=world.capacity_bytes)
     write_durably(run.topology_path, json.dumps(world.topology.to_json(), indent=1).encode())

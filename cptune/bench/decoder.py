@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from cptune.bench.memory import recomputation
 from cptune.domain.candidate import Recompute
 from cptune.domain.workload import ModelShape
 
@@ -119,17 +120,21 @@ class Block(nn.Module):
         """x_BSE -> (B, S, E)."""
         # `attend` is an argument: what is computed again must attend as it did the first time.
         if self._recompute is Recompute.FULL:
-            return checkpoint(self._both, x_BSE, rotation_BSD, attend, use_reentrant=False)
+            return _checkpoint(self._both, x_BSE, rotation_BSD, attend)
         return self._both(x_BSE, rotation_BSD, attend)
 
     def _both(self, x_BSE: Tensor, rotation_BSD: Tensor, attend: Attend) -> Tensor:
         x_BSE = x_BSE + self.attention(self.attention_norm(x_BSE), rotation_BSD, attend)
         if self._recompute is Recompute.SELECTIVE:
-            return x_BSE + checkpoint(self._feed, x_BSE, use_reentrant=False)
+            return x_BSE + _checkpoint(self._feed, x_BSE)
         return x_BSE + self._feed(x_BSE)
 
     def _feed(self, x_BSE: Tensor) -> Tensor:
         return self.mlp(self.mlp_norm(x_BSE))
+
+
+def _checkpoint(part: Callable[..., Tensor], *inputs: Tensor | Attend) -> Tensor:
+    return checkpoint(part, *inputs, use_reentrant=False, context_fn=recomputation)
 
 
 class Decoder(nn.Module):

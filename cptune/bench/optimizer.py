@@ -8,7 +8,7 @@ already and each rank updates its own part.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -70,6 +70,7 @@ class Optimizer:
         mesh: This rank's groups.
         kind: What the replicas share out.
         clock: Counts the seconds of collectives over the replicas.
+        keep: Told of every gradient that stays until the update.
     """
 
     def __init__(
@@ -79,8 +80,9 @@ class Optimizer:
         mesh: Mesh,
         kind: DataParallelKind,
         clock: ReplicaClock,
+        keep: Callable[[Tensor | None], None],
     ) -> None:
-        self._mesh, self._kind, self._clock = mesh, kind, clock
+        self._mesh, self._kind, self._clock, self._keep = mesh, kind, clock, keep
         self._owned = [self._own(parameter) for parameter in parameters]
         masters = [owned.master for owned in self._owned]
         self._adamw: torch.optim.Optimizer
@@ -92,7 +94,7 @@ class Optimizer:
             )
         else:
             self._adamw = torch.optim.AdamW(masters, lr=LEARNING_RATE, foreach=False)
-        self._sum_halves_in_fp32()
+        self._watch_gradients()
 
     def collect_gradients(self) -> None:
         """Bring every gradient to its master, summed over the replicas. Collective."""
@@ -100,6 +102,7 @@ class Optimizer:
             if owned.gradient is None:
                 owned.gradient = self._local_gradient(owned.parameter)
             owned.parameter.grad = None
+            self._keep(owned.gradient)
         if self._kind is not DataParallelKind.FSDP:
             self._sum_over_replicas()
         for owned in self._owned:
@@ -133,17 +136,22 @@ class Optimizer:
             copies *= layout.tp
         return _Owned(parameter=parameter, master=nn.Parameter(full), copies=copies)
 
-    def _sum_halves_in_fp32(self) -> None:
+    def _watch_gradients(self) -> None:
         """Add the gradient of each micro-batch in fp32 where the parameter is of a half type."""
 
         def add(owned: _Owned, _: Tensor) -> None:
             gradient = self._local_gradient(owned.parameter)
             owned.parameter.grad = None
             owned.gradient = gradient if owned.gradient is None else owned.gradient.add_(gradient)
+            self._keep(owned.gradient)
+
+        def keep(parameter: Tensor) -> None:
+            self._keep(parameter.grad)
 
         for owned in self._owned:
-            if owned.parameter.dtype.itemsize < 4:
-                owned.parameter.register_post_accumulate_grad_hook(partial(add, owned))
+            half = owned.parameter.dtype.itemsize < 4
+            hook = partial(add, owned) if half else keep
+            owned.parameter.register_post_accumulate_grad_hook(hook)
 
     def _local_gradient(self, parameter: nn.Parameter) -> Tensor:
         gradient = parameter.grad

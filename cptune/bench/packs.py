@@ -9,7 +9,7 @@ K kv heads, D head dim.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,16 +46,27 @@ class PlannedWork:
         )
 
 
+#: Puts something around attention.
+Watch = Callable[[Attend], Attend]
+
+
+def _unwatched(attend: Attend) -> Attend:
+    return attend
+
+
 class Packs:
     """Plans of the sequences of a step, made before it is timed.
 
     Args:
         cp: The plan of a sequence without documents, and the wires of all.
         row_multiple: What the rows of a rank are a multiple of.
+        watch: Wraps the attention of every pass.
     """
 
-    def __init__(self, cp: ContextParallel, *, row_multiple: int = 1) -> None:
-        self.cp, self._multiple = cp, row_multiple
+    def __init__(
+        self, cp: ContextParallel, *, row_multiple: int = 1, watch: Watch = _unwatched
+    ) -> None:
+        self.cp, self._multiple, self._watch = cp, row_multiple, watch
         self._whole = _planned(cp)
         self._plans: dict[Documents, _Planned] = {}
         self._works: dict[Documents, PlannedWork] = {}
@@ -131,7 +142,7 @@ class Packs:
         attends = [_within(plan.cp, rows=rows) for plan in plans]
         return Context(
             positions_BS=torch.stack(positions),
-            attend=attends[0] if len(attends) == 1 else _one_by_one(attends),
+            attend=self._watch(attends[0] if len(attends) == 1 else _one_by_one(attends)),
         )
 
 

@@ -20,8 +20,11 @@ from cptune.bench.step import TrainStep
 from cptune.bench.trace import trace_trial
 from cptune.domain.candidate import Recompute
 from cptune.domain.layout import Axis
+from cptune.domain.memory import Kept
 from cptune.domain.outcome import EdgeReport, RankReport
 from cptune.domain.workload import AttentionMask, Precision
+from cptune.predict import saved
+from cptune.predict.shares import stage_share
 
 
 def run_rank(job: RankJob) -> RankReport:
@@ -141,6 +144,25 @@ def _report(
         first_grad_norm=first.grad_norm,
         sample_hash=feed.first_hash,
         edges=_edges(mesh, cp, steps=len(timed)),
+        memory=memory.split(),
+        kept=_kept(job, mesh=mesh, step=step, memory=memory),
+    )
+
+
+def _kept(job: RankJob, *, mesh: Mesh, step: TrainStep, memory: TensorBudget) -> Kept:
+    candidate, model = job.candidate, job.model
+    return Kept(
+        attention_bytes=step.attention_saved_bytes,
+        planned_attention_bytes=saved.attention_saved_bytes(
+            model,
+            tokens=saved.rank_tokens(candidate, job.workload),
+            layout=candidate.layout,
+            width=saved.width(job.workload.precision),
+        ),
+        peak_bytes=memory.parts.peak_saved_bytes,
+        planned_peak_bytes=saved.rank_saved_bytes(
+            model, candidate, job.workload, stage_share(model, candidate.layout, mesh.at.pp)
+        ),
     )
 
 

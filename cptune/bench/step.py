@@ -19,12 +19,13 @@ from torch.distributed.tensor.parallel import loss_parallel
 
 from cptune.attention import ContextParallel
 from cptune.bench.batch import IGNORED, Sample
-from cptune.bench.decoder import Chunk, Decoder, initialise
+from cptune.bench.decoder import Attend, Chunk, Decoder, initialise
 from cptune.bench.loss import summed_loss
 from cptune.bench.memory import TensorBudget
 from cptune.bench.mesh import Mesh
 from cptune.bench.optimizer import Optimizer
 from cptune.bench.packs import Packs
+from cptune.bench.parts import Part
 from cptune.bench.pipeline import Loop, Pipeline, Runner
 from cptune.bench.sharding import ReplicaClock, cut_tensors, shard_fully
 from cptune.domain.candidate import Candidate, DataParallelKind
@@ -72,8 +73,10 @@ class TrainStep:
     ) -> None:
         self._candidate, self._mesh, self.cp, self._memory = candidate, mesh, cp, memory
         self._clock = ReplicaClock()
+        #: What one attention call keeps for backward, the largest of all calls.
+        self.attention_saved_bytes = 0
         self._valid = 1.0
-        self.packs = Packs(cp, row_multiple=mesh.layout.tp)
+        self.packs = Packs(cp, row_multiple=mesh.layout.tp, watch=self._watched)
         self.chunks = [
             self._build(chunk, shape=shape, seed=seed, dtype=dtype)
             for chunk in _own_chunks(shape, mesh)
@@ -83,8 +86,10 @@ class TrainStep:
             mesh=mesh,
             kind=candidate.data_parallel,
             clock=self._clock,
+            keep=lambda gradient: memory.tag(gradient, Part.STATES),
         )
         self._runner = self._build_runner(micro_batches)
+        memory.adopt(Part.STATES)
 
     def _build(self, chunk: Chunk, *, shape: ModelShape, seed: int, dtype: torch.dtype) -> Decoder:
         whole = self.packs.whole
@@ -104,6 +109,18 @@ class TrainStep:
         if is_fsdp:
             shard_fully(model, mesh=self._mesh.replica_mesh, clock=self._clock, compute=dtype)
         return model
+
+    def _watched(self, attend: Attend) -> Attend:
+        """Attention that tells what it keeps for backward."""
+
+        def watched(q_BSHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor) -> Tensor:
+            before = self._memory.parts.saved_bytes
+            out_BSHD = attend(q_BSHD, k_BSKD, v_BSKD)
+            saved = self._memory.parts.saved_bytes - before
+            self.attention_saved_bytes = max(self.attention_saved_bytes, saved)
+            return out_BSHD
+
+        return watched
 
     def _build_runner(self, micro_batches: int) -> Runner:
         phase = self._memory.phase
@@ -146,7 +163,7 @@ class TrainStep:
         start = perf_counter()
         tp_s, cp_s, dp_s = self._memory.collective_s, self.cp.traffic.wait_s, self._clock.seconds
         loss = self.compute_gradients(samples)
-        with self._memory.phase("optimizer"):
+        with self._memory.phase("optimizer", keeps=Part.STATES):
             norm = self.optimizer.gradient_norm()
             self.optimizer.step()
         tp_exposed_s = self._memory.collective_s - tp_s
@@ -183,9 +200,12 @@ class TrainStep:
         return loss.item()
 
     def _loss_of(self, x_BSE: Tensor, labels_BS: Tensor) -> Tensor:
-        last = self.chunks[-1]
-        loss = summed_loss(last, x_BSE, labels_BS, kind=self._candidate.loss) / self._valid
-        return loss.to_local() if isinstance(loss, DTensor) else loss
+        last, kind = self.chunks[-1], self._candidate.loss
+        with self._memory.born_as(Part.LOGITS):
+            loss = summed_loss(last, x_BSE, labels_BS, kind=kind) / self._valid
+            loss = loss.to_local() if isinstance(loss, DTensor) else loss
+        self._memory.mark_loss(x_BSE, loss)
+        return loss
 
     def _vocabulary_sharded(self) -> AbstractContextManager[None]:
         return nullcontext() if self._mesh.tp is None else loss_parallel()

@@ -51,6 +51,12 @@ class RayLauncher:
         self._gang, self._devices, self._spec = gang, tuple(devices), spec
         self._capacity_bytes, self._lengths = capacity_bytes, tuple(lengths)
 
+    def on(self, spec: SweepSpec) -> RayLauncher:
+        """Another launcher on the same gang, for another workload, model or budget."""
+        return RayLauncher(
+            self._gang, devices=self._devices, spec=spec, capacity_bytes=self._capacity_bytes
+        )
+
     def place(self, candidate: Candidate) -> Placement:
         """Rank r on device r: tp groups on neighbours, cp groups next."""
         return place(candidate.layout, self._devices)

@@ -1,8 +1,9 @@
-"""One layout as a person asks for it on the command line."""
+"""A layout, or a curve, as a person asks for it on the command line."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from cptune.domain.candidate import (
     DataParallelKind,
@@ -46,3 +47,20 @@ class Asked:
     sharding: ShardingKind | None = None
     strategy: Strategy | None = None
     stages: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveAsked:
+    """What to measure, and where it goes besides the run directory.
+
+    Args:
+        seq_lens: Lengths, as in 1024,2048; if omitted a quarter, a half and all of the spec's.
+        cp: CP degrees, as in 1,2,4; if omitted those of the spec.
+        out: Also keep the rows in this Parquet file.
+        figure: Draw peaks against lengths into this HTML file.
+    """
+
+    seq_lens: str = ""
+    cp: str = ""
+    out: Path | None = None
+    figure: Path | None = None

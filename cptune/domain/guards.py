@@ -8,6 +8,8 @@ from cptune.domain.layout import Axis, ParallelLayout
 from cptune.domain.outcome import Failure, Measurement, OutcomeKind
 from cptune.domain.trial import Trial
 
+#: Of the way from what a shard keeps (1) to what the whole context would (cp).
+_SHARDED = 0.5
 #: fp32 sums in another order differ by about 1e-6; a wrong mask, position or batch by far more.
 LOSS_TOLERANCE = 1e-4
 GRAD_NORM_TOLERANCE = 1e-3
@@ -26,7 +28,54 @@ def why_not_applied(measurement: Measurement, layout: ParallelLayout) -> Failure
                 rank=report.rank,
                 node=report.node,
             )
+    return _why_not_sharded(measurement, layout)
+
+
+def _why_not_sharded(measurement: Measurement, layout: ParallelLayout) -> Failure | None:
+    """A failure when a rank kept so much for backward that its context cannot have been cut.
+
+    At equal tokens what an attention call keeps, and the peak of all that is kept, shrink by 1/cp.
+    The bound lies half-way to the unsharded bytes, far from what torch holds on to beside them.
+    """
+    bound = 1 + _SHARDED * (layout.cp - 1)
+    for report in measurement.ranks:
+        kept = report.kept
+        if layout.cp == 1 or kept is None:
+            continue
+        for what, seen, planned in (
+            ("in one attention call", kept.attention_bytes, kept.planned_attention_bytes),
+            ("at its peak", kept.peak_bytes, kept.planned_peak_bytes),
+        ):
+            if seen > bound * planned:
+                return Failure(
+                    kind=OutcomeKind.NOT_APPLIED,
+                    message=f"rank {report.rank} kept {seen} bytes for backward {what}, "
+                    f"{seen / planned:.2f} times what a shard of cp {layout.cp} keeps "
+                    f"({planned}); wanted at most {bound:g} times",
+                    rank=report.rank,
+                    node=report.node,
+                )
     return None
+
+
+def why_too_fast(
+    measurement: Measurement, *, flop: float, peak_flop_per_s: float | None
+) -> Failure | None:
+    """A failure when the step did more FLOPs a second than the devices can: its time is wrong.
+
+    Args:
+        measurement: What was measured.
+        flop: Model FLOPs of one step of the whole job.
+        peak_flop_per_s: Of all devices together; None where it is not known.
+    """
+    if peak_flop_per_s is None or flop <= peak_flop_per_s * measurement.step_s:
+        return None
+    rate = flop / measurement.step_s if measurement.step_s > 0 else float("inf")
+    return Failure(
+        kind=OutcomeKind.WRONG_RESULT,
+        message=f"{flop:.4g} FLOP in a step of {measurement.step_s:.4g} s are {rate:.4g} FLOP/s, "
+        f"above the {peak_flop_per_s:.4g} FLOP/s that the devices can do",
+    )
 
 
 def why_unlike(measurement: Measurement, anchor: Trial | None) -> Failure | None:
@@ -43,16 +92,21 @@ def why_unlike(measurement: Measurement, anchor: Trial | None) -> Failure | None
     known = None if anchor is None else anchor.measurement
     if anchor is None or known is None:
         return None
+    name = f"trial {anchor.number} ({anchor.candidate.describe()})"
+    return why_other_start(measurement, known, name=name)
+
+
+def why_other_start(measurement: Measurement, known: Measurement, *, name: str) -> Failure | None:
+    """A failure when the first step is not that of a known measurement, called `name`."""
     pairs = (
         ("loss", measurement.first_loss, known.first_loss, LOSS_TOLERANCE),
         ("gradient norm", measurement.first_grad_norm, known.first_grad_norm, GRAD_NORM_TOLERANCE),
     )
-    for name, seen, wanted, tolerance in pairs:
+    for what, seen, wanted, tolerance in pairs:
         if abs(seen - wanted) > tolerance * abs(wanted):
             return Failure(
                 kind=OutcomeKind.WRONG_RESULT,
-                message=f"first {name} is {seen:.8g}, trial {anchor.number} "
-                f"({anchor.candidate.describe()}) has {wanted:.8g}; wanted them within "
+                message=f"first {what} is {seen:.8g}, {name} has {wanted:.8g}; wanted them within "
                 f"{tolerance:g} of each other, as weights and global batch are the same",
             )
     return None

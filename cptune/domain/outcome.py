@@ -9,7 +9,9 @@ from statistics import fmean, median, quantiles
 from typing import Any
 
 from cptune.domain import timing
+from cptune.domain.depth import Depth
 from cptune.domain.layout import Axis
+from cptune.domain.memory import Kept, MemorySplit
 from cptune.domain.timeline import BLOCKED_IN_WAIT, INTERVAL_UNION, RankTrace
 from cptune.domain.timing import CI_SHARE
 
@@ -122,6 +124,8 @@ class RankReport:
     edges: tuple[EdgeReport, ...] = ()
     trace: RankTrace | None = None
     warmup_s: tuple[float, ...] = ()
+    memory: MemorySplit | None = None
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +172,8 @@ class Measurement:
     pp_blocked_s: float | None = None
     step_ci_share: float | None = None
     noisy: bool = False
+    memory: MemorySplit | None = None  # of the rank with the highest peak
+    depth: Depth | None = None  # None: measured at full depth
 
     @property
     def exposed_s(self) -> float:
@@ -219,6 +225,7 @@ def measurement_from(
         ranks=reports,
         step_ci_share=timing.ci_share(slowest),
         noisy=timing.is_noisy(slowest, wanted=ci_share),
+        memory=max(reports, key=lambda report: report.peak_allocated_bytes).memory,
     )
 
 

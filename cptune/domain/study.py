@@ -145,7 +145,8 @@ class Budget:
     to `max_steps` and `timed_s` seconds, until half the 95% interval of their median is within
     `ci_share` of it; `trace` says what follows. `trial_s` is the deadline of one trial, after which
     its ranks are replaced. The finalists are measured in turns for `finalist_rounds` rounds after
-    the search.
+    the search. A model with more layers than both `depths` is tried at these two and extrapolated;
+    its finalists, and what is chosen, run at full depth.
     """
 
     trials: int = 20
@@ -158,12 +159,17 @@ class Budget:
     ci_share: float = CI_SHARE
     timed_s: float = 60.0
     finalist_rounds: int = 2
+    depths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         require_positive(self, "trials", "steps", "warmup_steps", "max_steps")
         require_range(self, 1e-3, _LONGEST_S, "wall_s", "trial_s", "timed_s")
         require_range(self, 0, _MOST_ROUNDS, "finalist_rounds")
         require_share(self, "ci_share")
+        if self.depths and not (len(self.depths) == 2 and 0 < self.depths[0] < self.depths[1]):
+            raise ValueError(
+                f"depths is {list(self.depths)}; wanted two ascending layer counts, as in [2, 4]"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

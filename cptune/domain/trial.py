@@ -63,6 +63,15 @@ class Trial:
         return replace(self, outcome=replace(seen, ranks=tuple(ranks)))
 
     @property
+    def source(self) -> str:
+        """The candidate in words, with the layers that were measured where that is not all."""
+        seen, words = self.measurement, self.candidate.describe()
+        if seen is None or seen.depth is None:
+            return words
+        shallow, deep = seen.depth.layers_measured
+        return f"{words} (from {shallow} and {deep} layers)"
+
+    @property
     def reason(self) -> str:
         """What went wrong; empty for a measurement."""
         return self.outcome.message if isinstance(self.outcome, Failure) else ""

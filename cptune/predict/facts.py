@@ -29,6 +29,15 @@ class GpuFacts:
     domain_size: int
     driver_names: tuple[str, ...]
     source: str
+    core_fp32_limit_flop_per_s: float | None = None
+    core_bf16_limit_flop_per_s: float | None = None
+
+    def limit_flop_per_s(self, precision: Precision) -> float | None:
+        """What one core of a CPU, or one GPU, cannot exceed; None where it is not known."""
+        if self.generation != "cpu":
+            return self.peak_flop_per_s(precision)
+        fp32, bf16 = self.core_fp32_limit_flop_per_s, self.core_bf16_limit_flop_per_s
+        return {Precision.FP32: fp32, Precision.BF16: bf16}.get(precision)
 
     def peak_flop_per_s(self, precision: Precision) -> float:
         """The dense peak at a precision.

@@ -46,6 +46,14 @@ def stage_shares(
     )
 
 
+def stage_share(model: ModelShape, layout: ParallelLayout, index: int) -> StageShare:
+    """What one stage of a trial's pipeline holds, all its chunks together."""
+    parts = layout.stage_layers(model.layers)
+    layers = sum(len(part) for part in parts[index :: layout.pp])
+    last = layout.pp - 1
+    return StageShare(index=index, layers=layers, embedding=index == 0, head=index == last)
+
+
 def head_layers(model: ModelShape, pp: int) -> float:
     """Layers that cost as much as the head; at most what leaves one to the last stage."""
     heads = 2 * (model.heads + model.kv_heads) * model.head_dim

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import plotly.graph_objects as go
 
 from cptune.balance.spread import SpreadRow
+from cptune.domain.curve import Curve
 
 _DASHES = {"theory": "dash", "simulated": "solid", "measured": "dot"}
 
@@ -42,6 +43,31 @@ def balance_figure(rows: Iterable[SpreadRow]) -> str:
     )
     figure.update_xaxes(title="cp", type="log", tickvals=_ticks(lines.values()))
     figure.update_yaxes(title="coefficient of variation", rangemode="tozero")
+    return figure.to_html(include_plotlyjs=True, full_html=True)
+
+
+def curve_figure(curve: Curve) -> str:
+    """Peak bytes against sequence length, forward and backward apart: two lines a degree.
+
+    Both axes are logarithms, so that the slope is the power of the growth; the capacity is a line.
+    """
+    figure = go.Figure()
+    for cp in curve.cps:
+        rows = [(row.seq_len, row.measurement) for row in curve.of(cp)]
+        known = [(seq_len, seen) for seq_len, seen in rows if seen is not None]
+        for half, dash in (("forward", "dot"), ("backward", "solid")):
+            figure.add_scatter(
+                x=[seq_len for seq_len, _ in known],
+                y=[getattr(seen, f"{half}_peak_bytes") for _, seen in known],
+                name=f"cp {cp}, {half}",
+                mode="lines+markers",
+                line={"dash": dash},
+                hovertemplate="%{x} tokens: %{y:,} bytes",
+            )
+    figure.add_hline(y=curve.capacity_bytes, line_dash="dash", annotation_text="capacity")
+    figure.update_layout(title="Peak memory of a rank", template="simple_white")
+    figure.update_xaxes(title="sequence length, tokens", type="log")
+    figure.update_yaxes(title="bytes", type="log")
     return figure.to_html(include_plotlyjs=True, full_html=True)
 
 

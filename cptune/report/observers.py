@@ -103,7 +103,7 @@ class Logged:
 
 
 def _result(trial: Trial) -> str:
-    layout = f"{trial.candidate.describe():<38}"
+    layout = f"{trial.source:<38}"
     seen = trial.measurement
     if seen is None:
         return f"{layout} {trial.kind}: {trial.reason}"

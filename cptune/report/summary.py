@@ -32,7 +32,7 @@ def trial_cells(judged: Judged) -> tuple[str, ...]:
     figures = ("-", "-", "-", "-") if seen is None else _figures(seen)
     return (
         str(judged.trial.number),
-        judged.trial.candidate.describe(),
+        judged.trial.source,
         judged.word,
         *figures,
     )
@@ -70,6 +70,7 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         f"peak {bytes_text(seen.peak_allocated_bytes)} of {bytes_text(recipe.capacity_bytes)} "
         f"({bytes_text(allowed)} inside the margin); forward "
         f"{bytes_text(seen.forward_peak_bytes)}, backward {bytes_text(seen.backward_peak_bytes)}",
+        *_made_of(seen),
         f"exposed communication {seen.exposed_share:.1%} of the step: "
         f"tp {seen.tp_exposed_s * 1e3:,.1f}, cp {seen.cp_exposed_s * 1e3:,.1f}, "
         f"dp {seen.dp_exposed_s * 1e3:,.1f}, pp {seen.pp_exposed_s * 1e3:,.1f} ms "
@@ -88,6 +89,19 @@ def _certainty(seen: Measurement) -> str:
         else (f"median within {seen.step_ci_share:.1%} with 95%")
     )
     return f"{steps} timed steps: {known}" + (", noisy" if seen.noisy else "")
+
+
+def _made_of(seen: Measurement) -> list[str]:
+    split = seen.memory
+    if split is None:
+        return []
+    return [
+        f"at the peak: states {bytes_text(split.states_bytes)}, activations "
+        f"{bytes_text(split.activations_bytes)}, logits {bytes_text(split.logits_bytes)}, "
+        f"communication {bytes_text(split.comm_bytes)}, transient "
+        f"{bytes_text(split.transient_bytes)}; optimizer's own peak "
+        f"{bytes_text(split.optimizer_peak_bytes)}"
+    ]
 
 
 def _expected(recipe: Recipe) -> list[str]:

@@ -232,7 +232,8 @@ def _entry(cp: int, *, verdicts: Sequence[Verdict], space: SearchSpace) -> Certi
     reason = f"{tried} layouts tried: {tally}; nearest, {_name(near)}: {near.reason}"
     if more := space.untriable.get(cp):
         reason += f" ({more} more that these trials cannot run are not judged)"
-    evidence = Evidence.PREDICTED if untried else Evidence.MEASURED
+    drawn = any(one.trial.measurement and one.trial.measurement.depth for one in judged)
+    evidence = Evidence.PREDICTED if untried or drawn else Evidence.MEASURED
     return CertificateEntry(cp=cp, reason=reason, evidence=evidence)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cptune.domain.candidate import Candidate
+from cptune.domain.depth import Depth
 from cptune.domain.guards import why_not_applied, why_unlike, why_unlike_batch
 from cptune.domain.outcome import RETRIED, Failure, Measurement
 from cptune.domain.stamp import Stamp
@@ -24,14 +25,25 @@ _MAX_ATTEMPTS = 2
 Predict = Callable[[Candidate], Predicted | None]
 
 
+#: Why a measurement cannot be what it says; None where nothing speaks against it.
+Guard = Callable[[Measurement, Candidate], Failure | None]
+
+
 def nothing(candidate: Candidate) -> None:
     """Expect nothing of a candidate."""
     del candidate
 
 
+def _nothing_wrong(measurement: Measurement, candidate: Candidate) -> None:
+    del measurement, candidate
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seams:
-    """Everything of the world that the loop touches."""
+    """Everything of the world that the loop touches.
+
+    `full` runs whole models, where `launcher` may run fewer layers; None: `launcher` does.
+    """
 
     sampler: Sampler
     launcher: Launcher
@@ -40,6 +52,8 @@ class Seams:
     observer: Observer
     predict: Predict = nothing
     why_too_big: WhyTooBig = nothing
+    guard: Guard = _nothing_wrong
+    full: Launcher | None = None
 
 
 class SearchLoop:
@@ -102,6 +116,7 @@ class SearchLoop:
             self._seams.observer.trial_finished(trial, best=self._choice().trial)
             self._prune()
         self._run_finals(deadline_s=deadline_s)
+        self._confirm()
         return self._choice()
 
     def _run_finals(self, *, deadline_s: float) -> None:
@@ -130,6 +145,13 @@ class SearchLoop:
         failed = any(one.measurement is None and one.kind not in RETRIED for one in own)
         last = next((one for one in reversed(own) if one.round == turn), None)
         return not failed and (last is None or self._is_due_again(last))
+
+    def _confirm(self) -> None:
+        """Run what is chosen at full depth, until the choice is one that was."""
+        while (chosen := self._choice().trial) is not None and _depth(chosen.outcome) is not None:
+            self._seams.observer.note(f"{chosen.candidate.describe()} is run at full depth")
+            trial = self._try(chosen.candidate, full=True)
+            self._seams.observer.trial_finished(trial, best=self._choice().trial)
 
     def _choice(self) -> Choice:
         finals = [trial for trial in self._trials if trial.round]
@@ -200,12 +222,12 @@ class SearchLoop:
             self._seams.sampler.restore(self._finished())
             self._seams.observer.note(pruned_note(pruned, of=len(self._space.candidates)))
 
-    def _try(self, candidate: Candidate, *, turn: int = 0) -> Trial:
+    def _try(self, candidate: Candidate, *, turn: int = 0, full: bool = False) -> Trial:
         before = [trial for trial in self._trials if trial.candidate.key == candidate.key]
         number = before[0].number if before else self._next_number()
         attempt = len(before)
         while True:
-            trial = self._attempt(candidate, number=number, attempt=attempt, turn=turn)
+            trial = self._attempt(candidate, number=number, attempt=attempt, turn=turn, full=full)
             self._seams.ledger.append(trial)
             trial = trial.without_spans()  # they are kept there
             self._trials.append(trial)
@@ -217,8 +239,12 @@ class SearchLoop:
     def _next_number(self) -> int:
         return 1 + max((trial.number for trial in self._trials), default=-1)
 
-    def _attempt(self, candidate: Candidate, *, number: int, attempt: int, turn: int) -> Trial:
+    def _attempt(
+        self, candidate: Candidate, *, number: int, attempt: int, turn: int, full: bool
+    ) -> Trial:
         launcher, clock = self._seams.launcher, self._seams.clock
+        if full or turn:
+            launcher = self._seams.full or launcher
         # Before the launch: an expectation is none once the answer is known.
         predicted = self._seams.predict(candidate)
         placement = launcher.place(candidate)
@@ -243,9 +269,13 @@ class SearchLoop:
     ) -> Measurement | Failure:
         if isinstance(outcome, Failure):
             return outcome
-        anchor = next((trial for trial in self._trials if trial.measurement), None)
+        # A model of fewer layers starts with another loss.
+        depth = _layers(outcome)
+        alike = (one for one in self._trials if one.measurement and _layers(one.outcome) == depth)
+        anchor = next(alike, None)
         return (
             why_not_applied(outcome, candidate.layout)
+            or self._seams.guard(outcome, candidate)
             or why_unlike_batch(outcome, candidate.layout, anchor)
             or why_unlike(outcome, anchor)
             or outcome
@@ -256,3 +286,12 @@ def _seconds(trial: Trial) -> float:
     """How long a trial took by the wall clock: an estimate of how long it will take again."""
     took = datetime.fromisoformat(trial.finished_at) - datetime.fromisoformat(trial.started_at)
     return max(0.0, took.total_seconds())
+
+
+def _depth(outcome: Measurement | Failure) -> Depth | None:
+    return outcome.depth if isinstance(outcome, Measurement) else None
+
+
+def _layers(outcome: Measurement | Failure) -> tuple[int, int] | None:
+    depth = _depth(outcome)
+    return None if depth is None else depth.layers_measured

@@ -132,7 +132,7 @@ def encode(rows: Sequence[Row], columns: pa.Schema) -> bytes:
 
 
 def decode(path: Path, columns: pa.Schema) -> list[Row]:
-    """The rows of a Parquet file of this schema.
+    """The rows of a Parquet file of this schema; a column that came after it is null.
 
     Raises:
         LedgerError: when the file is missing, cut, altered or of another schema.

@@ -18,6 +18,14 @@ from cptune.domain.outcome import (
 )
 from cptune.domain.placement import Device, Placement, RankPlace
 from cptune.domain.trial import Predicted, Trial
+from cptune.store.part_rows import (
+    depth_columns,
+    depth_from,
+    kept_columns,
+    kept_from,
+    split_columns,
+    split_from,
+)
 from cptune.store.row import Row, reports_of, trial_key
 from cptune.store.trace_rows import trace_columns, trace_from_rows
 
@@ -89,6 +97,8 @@ def trial_row(trial: Trial) -> Row:
             row
             | {name: getattr(outcome, name) for name in _MEASURED}
             | {"kernel_ran": outcome.kernel}
+            | split_columns(outcome.memory)
+            | depth_columns(outcome.depth)
         )
     row |= {
         "reason": outcome.message,
@@ -130,6 +140,7 @@ def _rank_row(place: RankPlace, reports: Mapping[int, RankReport]) -> Row:
         row |= {name: getattr(report, name) for name in _REPORTED}
         row["kernel_ran"] = report.kernel
         row |= trace_columns(report.trace)
+        row |= split_columns(report.memory) | kept_columns(report.kept)
     return row
 
 
@@ -211,7 +222,11 @@ def _outcome(row: Row, reports: tuple[RankReport, ...]) -> Measurement | Failure
     kind = OutcomeKind(row["outcome"])
     if kind is OutcomeKind.MEASURED:
         return Measurement(
-            **{name: row[name] for name in _MEASURED}, kernel=row["kernel_ran"], ranks=reports
+            **{name: row[name] for name in _MEASURED},
+            kernel=row["kernel_ran"],
+            ranks=reports,
+            memory=split_from(row),
+            depth=depth_from(row),
         )
     shortage = None
     if row["oom_kind"] is not None:
@@ -254,6 +269,8 @@ def _report(rank: Row, *, edges: Sequence[Row], steps: Sequence[Row]) -> RankRep
         warmup_s=tuple(step["seconds"] for step in every if step["is_warmup"]),
         kernel=rank["kernel_ran"],
         edges=tuple(_edge(edge) for edge in edges if edge["a_rank"] == rank["rank"]),
+        memory=split_from(rank),
+        kept=kept_from(rank),
     )
 
 

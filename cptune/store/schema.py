@@ -44,6 +44,34 @@ _RANK_PEAKS = dict.fromkeys(
     ),
     _WHOLE,
 )
+_SPLIT = dict.fromkeys(
+    (
+        "states_bytes",
+        "activations_bytes",
+        "logits_bytes",
+        "comm_bytes",
+        "transient_bytes",
+        "optimizer_peak_bytes",
+    ),
+    _WHOLE,
+)
+_KEPT = dict.fromkeys(
+    (
+        "kept_attention_bytes",
+        "planned_kept_attention_bytes",
+        "kept_peak_bytes",
+        "planned_kept_peak_bytes",
+    ),
+    _WHOLE,
+)
+_DEPTH = {
+    "extrapolated": pa.bool_(),
+    "layers_measured": pa.list_(_WHOLE),
+    "step_lo_s": _REAL,
+    "step_hi_s": _REAL,
+    "peak_lo_bytes": _WHOLE,
+    "peak_hi_bytes": _WHOLE,
+}
 _AXES = {
     **dict.fromkeys(("tp", "cp", "pp", "vpp", "dp", "ulysses", "stages", "micro_batch"), _WHOLE),
     **dict.fromkeys(
@@ -56,8 +84,9 @@ _TRACED_RANK = ("traced_step_s", "clock_offset_s", "clock_error_s")
 _CONTENTION = ("idle_s", "busy_s")
 #: Columns that files of this version may lack, since they were written before there was one.
 _LATER: dict[str, frozenset[str]] = {
-    "trials": frozenset(_TRACED_TRIAL),
-    "ranks": frozenset(_TRACED_RANK),
+    "trials": frozenset({*_TRACED_TRIAL, *_SPLIT, *_DEPTH}),
+    "ranks": frozenset({*_TRACED_RANK, *_SPLIT, *_KEPT}),
+    "recipes": frozenset(_SPLIT),
     "edges": frozenset(_CONTENTION),
 }
 
@@ -107,6 +136,8 @@ TRIALS = _schema(
             ),
             _WORD,
         ),
+        **_SPLIT,
+        **_DEPTH,
     },
 )
 
@@ -127,6 +158,8 @@ RANKS = _schema(
         **dict.fromkeys(("first_loss", "first_grad_norm"), _REAL),
         "sample_hash": _WORD,
         **dict.fromkeys(_TRACED_RANK, _REAL),
+        **_SPLIT,
+        **_KEPT,
     },
 )
 
@@ -205,6 +238,32 @@ RECIPES = _schema(
         "peak_allocated_bytes": _WHOLE,
         "exposed_share": _REAL,
         "recipe_json": _WORD,
+    },
+)
+
+CURVE = _schema(
+    "curve",
+    {
+        "candidate_key": _WORD,
+        "seq_len": _WHOLE,
+        "outcome": _WORD,
+        "reason": _WORD,
+        **_AXES,
+        **dict.fromkeys(
+            (
+                "peak_bytes",
+                "forward_peak_bytes",
+                "backward_peak_bytes",
+                "allocated_bytes",
+                "reserved_bytes",
+            ),
+            _WHOLE,
+        ),
+        **_SPLIT,
+        **dict.fromkeys(("step_s", "step_p10_s", "step_p90_s"), _REAL),
+        **dict.fromkeys(("tokens_per_s", "tokens_per_s_per_gpu"), _REAL),
+        **dict.fromkeys(("asked_bytes", "free_bytes", "short_bytes"), _WHOLE),
+        "oom_kind": _WORD,
     },
 )
 

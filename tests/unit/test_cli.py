@@ -36,6 +36,8 @@ def _signals():
         (["sweep", "a.toml", "b.toml"], "b.toml"),
         (["sweep", "--runs"], "--runs"),
         (["topology", "--format", "tree2"], "tree2"),
+        (["curve"], "SPEC"),
+        (["curve", "a.toml", "--lengths", "5"], "--lengths"),
     ],
 )
 def test_bad_usage_exits_2_and_names_the_word(arguments, said, capsys):
@@ -213,3 +215,22 @@ def test_the_json_of_a_sweep_holds_every_trial(tmp_path):
         (0, "out_of_memory", trials[0].reason),
         (1, "crashed", "newer"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--seq-lens", "1k"], "--seq-lens is '1k'"),
+        (["--cp", "0,2"], "--cp has 0; wanted 1"),
+    ],
+)
+def test_a_curve_over_no_numbers_exits_2_before_anything_starts(tmp_path, capsys, words, said):
+    path = tmp_path / "a.toml"
+    path.write_text(write_toml(sweep_spec()))
+
+    assert run(["curve", str(path), "--runs", str(tmp_path / "runs"), *words]) == 2
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+    assert not (tmp_path / "runs").exists()

@@ -5,8 +5,9 @@ import math
 import pytest
 from fakes import candidate, failed, measured, rank_report, trial_of
 
-from cptune.domain.guards import why_not_applied, why_unlike, why_unlike_batch
+from cptune.domain.guards import why_not_applied, why_too_fast, why_unlike, why_unlike_batch
 from cptune.domain.layout import ParallelLayout
+from cptune.domain.memory import Kept
 from cptune.domain.outcome import OutcomeKind, measurement_from
 
 CP2 = ParallelLayout(cp=2)
@@ -128,3 +129,57 @@ def test_another_global_batch_is_a_wrong_result_that_names_it():
         "the global batch (samples, documents and text) hashes to 0000000000000007, that of "
         "trial 7 (tp1 cp1 dp1) to 0000000000000008; wanted the same batch for every candidate"
     )
+
+
+def kept(*, attention=100, peak=1000):
+    return Kept(
+        attention_bytes=attention,
+        planned_attention_bytes=100,
+        peak_bytes=peak,
+        planned_peak_bytes=1000,
+    )
+
+
+@pytest.mark.parametrize("seen", [kept(), kept(attention=0), kept(attention=150, peak=1500), None])
+def test_a_shard_that_keeps_its_part_is_applied(seen):
+    assert why_not_applied(measured(ranks=2, kept=seen), CP2) is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "text"),
+    [
+        (
+            kept(attention=200),
+            "rank 0 kept 200 bytes for backward in one attention call, 2.00 times what a shard of "
+            "cp 2 keeps (100); wanted at most 1.5 times",
+        ),
+        (kept(peak=2000), "rank 0 kept 2000 bytes for backward at its peak, 2.00 times"),
+    ],
+)
+def test_what_did_not_shrink_with_cp_is_not_applied(seen, text):
+    failure = why_not_applied(measured(ranks=2, kept=seen), CP2)
+
+    assert failure is not None
+    assert failure.kind is OutcomeKind.NOT_APPLIED
+    assert failure.message.startswith(text)
+
+
+def test_the_whole_context_on_one_rank_is_no_miss():
+    whole = measured(ranks=2, kept=kept(attention=200, peak=2000))
+
+    assert why_not_applied(whole, ParallelLayout(dp=2)) is None
+
+
+def test_a_rate_above_the_devices_is_a_wrong_result():
+    failure = why_too_fast(measured(step_s=0.1), flop=1.01e9, peak_flop_per_s=1e10)
+
+    assert failure is not None
+    assert failure.kind is OutcomeKind.WRONG_RESULT
+    assert "1.01e+10 FLOP/s, above the 1e+10 FLOP/s" in failure.message
+
+
+def test_a_rate_at_the_limit_or_without_a_known_limit_passes():
+    seen = measured(step_s=0.1)
+
+    assert why_too_fast(seen, flop=1e9, peak_flop_per_s=1e10) is None
+    assert why_too_fast(seen, flop=1e30, peak_flop_per_s=None) is None

@@ -18,6 +18,8 @@ from fakes import (
 )
 from rich.console import Console
 
+from cptune.domain.depth import Depth
+from cptune.domain.memory import MemorySplit
 from cptune.domain.recipe import CertificateEntry, Evidence, Recipe
 from cptune.domain.trial import Predicted
 from cptune.logs import EventLog
@@ -113,6 +115,35 @@ def test_the_prediction_stands_beside_what_was_measured():
 
     assert lines[-1] == "predicted 400 ms (+25% measured) and 1.00 MiB (+50%), model 1"
     assert RECIPE.to_json()["prediction"] == {}
+
+
+def test_the_peak_is_told_by_its_parts():
+    split = MemorySplit(
+        states_bytes=1 << 20,
+        activations_bytes=2 << 20,
+        logits_bytes=3 << 20,
+        comm_bytes=4 << 10,
+        transient_bytes=5,
+        optimizer_peak_bytes=6 << 20,
+    )
+    lines = recipe_lines(replace(RECIPE, measurement=replace(CP2.measurement, memory=split)))
+
+    assert lines[4] == (
+        "at the peak: states 1.00 MiB, activations 2.00 MiB, logits 3.00 MiB, communication "
+        "4.00 KiB, transient 5 B; optimizer's own peak 6.00 MiB"
+    )
+
+
+def test_a_figure_drawn_from_two_depths_says_so_in_the_table():
+    depth = Depth(
+        layers_measured=(2, 4), step_lo_s=0.4, step_hi_s=0.6, peak_lo_bytes=1, peak_hi_bytes=2
+    )
+    drawn = replace(CP2, outcome=replace(CP2.measurement, depth=depth))
+
+    cells = trial_cells(Judged(trial=drawn, word="chosen", reason=""))
+
+    assert cells[1].endswith(" (from 2 and 4 layers)")
+    assert not trial_cells(Judged(trial=CP2, word="chosen", reason=""))[1].endswith("layers)")
 
 
 def test_without_cp_there_is_no_exchange_to_name():

@@ -20,6 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cptune.domain.candidate import Strategy
+from cptune.domain.depth import Depth
+from cptune.domain.memory import Kept, MemorySplit
 from cptune.domain.outcome import OutcomeKind, measurement_from
 from cptune.domain.placement import place
 from cptune.domain.trial import Predicted
@@ -30,6 +32,15 @@ from cptune.store.rows import edge_rows, rank_rows, step_rows, trial_from_rows, 
 
 TABLES = ("trials", "ranks", "edges", "steps", "exposures")
 CP2 = candidate(cp=2)
+SPLIT = MemorySplit(
+    states_bytes=1,
+    activations_bytes=2,
+    logits_bytes=3,
+    comm_bytes=4,
+    transient_bytes=690,
+    optimizer_peak_bytes=5,
+)
+KEPT = Kept(attention_bytes=1, planned_attention_bytes=2, peak_bytes=3, planned_peak_bytes=4)
 RICH = replace(
     trial_of(
         CP2,
@@ -49,6 +60,8 @@ RICH = replace(
                         edge_report(1, axis="dp", seconds=0.0),
                     ),
                     trace=rank_trace(),
+                    memory=SPLIT,
+                    kept=KEPT,
                 ),
                 rank_report(
                     1,
@@ -71,6 +84,16 @@ RICH = replace(
 )
 OOM = trial_of(candidate(dp=2), out_of_memory(512, free_bytes=7), number=4)
 CRASH = trial_of(candidate(tp=2), failed(OutcomeKind.CRASHED, 'a "quoted"\nline'), number=5)
+DRAWN = replace(
+    RICH,
+    number=7,
+    outcome=replace(
+        RICH.outcome,
+        depth=Depth(
+            layers_measured=(2, 4), step_lo_s=0.1, step_hi_s=0.4, peak_lo_bytes=1, peak_hi_bytes=2
+        ),
+    ),
+)
 BARE = trial_of(
     candidate(cp=4, strategy=Strategy.ALL_GATHER, stages=1),
     replace(failed(OutcomeKind.TIMEOUT, ""), rank=None, node=None),
@@ -140,7 +163,7 @@ def test_rows_lose_nothing(times, size, word):
 
     back = trial_from_rows(
         dict.fromkeys(schema.TRIALS.names) | trial_row(trial),
-        ranks=rank_rows(trial),
+        ranks=[dict.fromkeys(schema.RANKS.names) | row for row in rank_rows(trial)],
         edges=edge_rows(trial),
         steps=step_rows(trial),
     )
@@ -252,6 +275,22 @@ def test_no_flipped_bit_anywhere_gives_another_trial(tmp_path):
     assert reader.read() == [RICH]
 
 
+def test_a_file_from_before_a_column_came_is_read_without_it(tmp_path):
+    ledger = ParquetLedger(tmp_path, writable=True)
+    ledger.append(RICH)
+    for table, columns in (("trials", schema.TRIALS), ("ranks", schema.RANKS)):
+        path = file_of(tmp_path, table, RICH)
+        old = pq.read_table(path)
+        older = old.drop_columns([name for name in old.column_names if name in LATER])
+        assert older.num_columns < len(columns)
+        pq.write_table(older, path)
+
+    (found,) = ledger.read()
+
+    ranks = tuple(replace(one, memory=None, kept=None) for one in RICH.measurement.ranks)
+    assert found == replace(RICH, outcome=replace(RICH.outcome, memory=None, ranks=ranks))
+
+
 def test_a_file_of_another_schema_version_is_foreign(tmp_path):
     path = tmp_path / "a.parquet"
     metadata = {**schema.STEPS.metadata, b"cptune.schema_version": b"2"}
@@ -267,6 +306,14 @@ def test_a_file_with_another_column_is_foreign(tmp_path):
 
     with pytest.raises(LedgerError, match="is foreign: its columns are not those of the table"):
         decode(path, schema.STEPS)
+
+
+def test_a_figure_drawn_from_two_depths_stays_one(tmp_path):
+    ledger = ParquetLedger(tmp_path, writable=True)
+    ledger.append(RICH)
+    ledger.append(DRAWN)
+
+    assert ledger.read() == [RICH, DRAWN]
 
 
 @pytest.mark.parametrize("table", ["edges", "steps", "exposures"])
