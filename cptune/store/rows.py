@@ -34,7 +34,6 @@ _MEASURED = (
     "step_p10_s",
     "step_p90_s",
     "step_ci_share",
-    "noisy",
     "slowest_rank",
     "tokens_per_s",
     "tokens_per_s_per_gpu",
@@ -79,12 +78,13 @@ _PREDICTED = {
     "predicted_peak_hi_bytes": "peak_hi_bytes",
     "model_version": "model_version",
 }
-_KEPT = ("round", "convergence_fingerprint", "execution_fingerprint", "started_at", "finished_at")
+_KEPT = ("convergence_fingerprint", "execution_fingerprint", "started_at", "finished_at")
 
 
 def trial_row(trial: Trial) -> Row:
     """The row of the trials table."""
     row: Row = trial_key(trial) | {
+        "round": trial.round,
         "outcome": trial.kind.value,
         **trial.candidate.axes(),
         **{name: getattr(trial, name) for name in _KEPT},
@@ -96,6 +96,7 @@ def trial_row(trial: Trial) -> Row:
         return (
             row
             | {name: getattr(outcome, name) for name in _MEASURED}
+            | {"noisy": outcome.noisy}
             | {"kernel_ran": outcome.kernel}
             | split_columns(outcome.memory)
             | depth_columns(outcome.depth)
@@ -208,6 +209,7 @@ def trial_from_rows(
         placement=Placement(ranks=tuple(_place(rank) for rank in ordered)),
         outcome=_outcome(row, reports),
         predicted=_predicted(row),
+        round=row["round"] or 0,
         **{name: row[name] for name in _KEPT},
     )
 
@@ -223,6 +225,7 @@ def _outcome(row: Row, reports: tuple[RankReport, ...]) -> Measurement | Failure
     if kind is OutcomeKind.MEASURED:
         return Measurement(
             **{name: row[name] for name in _MEASURED},
+            noisy=bool(row["noisy"]),
             kernel=row["kernel_ran"],
             ranks=reports,
             memory=split_from(row),

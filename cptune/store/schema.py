@@ -82,12 +82,14 @@ _AXES = {
 _TRACED_TRIAL = ("traced_step_s", "tp_blocked_s", "cp_blocked_s", "dp_blocked_s", "pp_blocked_s")
 _TRACED_RANK = ("traced_step_s", "clock_offset_s", "clock_error_s")
 _CONTENTION = ("idle_s", "busy_s")
+_TIMING = ("round", "step_ci_share", "noisy")
 #: Columns that files of this version may lack, since they were written before there was one.
 _LATER: dict[str, frozenset[str]] = {
-    "trials": frozenset({*_TRACED_TRIAL, *_SPLIT, *_DEPTH}),
+    "trials": frozenset({*_TRACED_TRIAL, *_TIMING, *_SPLIT, *_DEPTH}),
     "ranks": frozenset({*_TRACED_RANK, *_SPLIT, *_KEPT}),
     "recipes": frozenset(_SPLIT),
     "edges": frozenset(_CONTENTION),
+    "steps": frozenset({"is_warmup"}),
 }
 
 TRIALS = _schema(

@@ -128,7 +128,7 @@ def test_the_peak_is_told_by_its_parts():
     )
     lines = recipe_lines(replace(RECIPE, measurement=replace(CP2.measurement, memory=split)))
 
-    assert lines[4] == (
+    assert lines[5] == (
         "at the peak: states 1.00 MiB, activations 2.00 MiB, logits 3.00 MiB, communication "
         "4.00 KiB, transient 5 B; optimizer's own peak 6.00 MiB"
     )

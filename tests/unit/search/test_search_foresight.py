@@ -56,7 +56,7 @@ class Search:
         self.loop = SearchLoop(
             SPACE,
             limits=LIMITS,
-            budget=Budget(trials=trials),
+            budget=Budget(trials=trials, finalist_rounds=0),
             stamp=STAMP,
             seams=Seams(
                 sampler=self.sampler,

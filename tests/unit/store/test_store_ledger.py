@@ -275,22 +275,6 @@ def test_no_flipped_bit_anywhere_gives_another_trial(tmp_path):
     assert reader.read() == [RICH]
 
 
-def test_a_file_from_before_a_column_came_is_read_without_it(tmp_path):
-    ledger = ParquetLedger(tmp_path, writable=True)
-    ledger.append(RICH)
-    for table, columns in (("trials", schema.TRIALS), ("ranks", schema.RANKS)):
-        path = file_of(tmp_path, table, RICH)
-        old = pq.read_table(path)
-        older = old.drop_columns([name for name in old.column_names if name in LATER])
-        assert older.num_columns < len(columns)
-        pq.write_table(older, path)
-
-    (found,) = ledger.read()
-
-    ranks = tuple(replace(one, memory=None, kept=None) for one in RICH.measurement.ranks)
-    assert found == replace(RICH, outcome=replace(RICH.outcome, memory=None, ranks=ranks))
-
-
 def test_a_file_of_another_schema_version_is_foreign(tmp_path):
     path = tmp_path / "a.parquet"
     metadata = {**schema.STEPS.metadata, b"cptune.schema_version": b"2"}
@@ -399,16 +383,21 @@ def test_a_column_outside_the_schema_is_our_own_mistake():
         encode([{"speed": 1}], schema.STEPS)
 
 
-def test_a_run_from_before_there_were_traces_is_read(ledger, tmp_path):
+def test_a_run_from_before_the_later_columns_is_read(ledger, tmp_path):
     """Without the columns and the table that came later."""
     plain = trial_of(CP2, number=3)
-    bare = plain.measurement
+    bare = replace(plain.measurement, step_ci_share=None, noisy=False)
     for name in ("traced_step_s", "tp_blocked_s", "cp_blocked_s", "dp_blocked_s", "pp_blocked_s"):
         bare = replace(bare, **{name: None})
     old = replace(plain, outcome=bare)
     ledger.append(old)
     (tmp_path / "exposures").joinpath(file_of(tmp_path, "exposures", old).name).unlink()
-    tables = (("trials", schema.TRIALS), ("ranks", schema.RANKS), ("edges", schema.EDGES))
+    tables = (
+        ("trials", schema.TRIALS),
+        ("ranks", schema.RANKS),
+        ("edges", schema.EDGES),
+        ("steps", schema.STEPS),
+    )
     for table, columns in tables:
         path = file_of(tmp_path, table, old)
         rows, older = pq.read_table(path).to_pylist(), columns
