@@ -22,7 +22,6 @@ from cptune.domain.recipe import Recipe
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec
 from cptune.domain.trial import Trial
-from cptune.domain.workload import AttentionMask
 from cptune.errors import SpecError
 from cptune.opening import check_path, open_log, open_run
 from cptune.predict.limits import RateGuard
@@ -182,14 +181,12 @@ def run_sweep(
 
 def _read_documents(spec: SweepSpec) -> _Documents:
     assert spec.cluster.world_size is not None, "the spec is resolved"
-    if spec.workload.mask is not AttentionMask.DOCUMENT:
-        return _Documents(pool=(), load=None)
+    world_size = spec.cluster.world_size
     from cptune.balance.documents import read_pool  # numpy, which few sweeps need
 
-    world_size = spec.cluster.world_size
     return _Documents(
-        pool=read_pool(spec.workload, open_file=open_lengths),
         load=expect_load(spec.workload, world_size=world_size, open_file=open_lengths),
+        pool=read_pool(spec.workload, open_file=open_lengths),
     )
 
 

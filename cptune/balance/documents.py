@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cptune.balance.answer import OpenFile, read_histogram
+from cptune.balance.answer import OpenFile
+from cptune.balance.expected import read_workload
 from cptune.domain.workload import FULL_LENGTHS, AttentionMask, Workload
 
 _POOL = 4096  # evenly spaced quantiles: 0.02% of the documents each
@@ -24,7 +25,7 @@ def read_pool(workload: Workload, *, open_file: OpenFile) -> tuple[int, ...]:
         return ()
     if workload.lengths == FULL_LENGTHS:
         return (workload.seq_len,)
-    lengths, shares = read_histogram(workload.lengths, open_file=open_file).points()
+    lengths, shares = read_workload(workload, open_file=open_file).points()
     quantiles = (np.arange(_POOL) + 0.5) / _POOL
     at = np.minimum(np.searchsorted(shares.cumsum(), quantiles), len(lengths) - 1)
     pool: Sequence[int] = np.rint(lengths[at]).astype(np.int64).tolist()

@@ -34,12 +34,28 @@ def expect_load(workload: Workload, *, world_size: int, open_file: OpenFile) -> 
     """
     if workload.lengths == FULL_LENGTHS:
         return None
+    histogram = read_workload(workload, open_file=open_file)
     try:
-        histogram = read_histogram(workload.lengths, open_file=open_file)
         return load_of(histogram, workload, world_size=world_size)
     except SpecError as exc:
-        hint = f"wanted a column {' or '.join(NAMES)}" if "--column" in exc.hint else exc.hint
-        raise SpecError(f"workload.lengths | {exc}", hint=hint) from exc
+        raise _of_the_spec(exc) from exc
+
+
+def read_workload(workload: Workload, *, open_file: OpenFile) -> Histogram:
+    """The lengths that a spec names.
+
+    Raises:
+        SpecError: when they are no file and no distribution, or the file is wrong.
+    """
+    try:
+        return read_histogram(workload.lengths, open_file=open_file)
+    except SpecError as exc:
+        raise _of_the_spec(exc) from exc
+
+
+def _of_the_spec(exc: SpecError) -> SpecError:
+    hint = f"wanted a column {' or '.join(NAMES)}" if "--column" in exc.hint else exc.hint
+    return SpecError(f"workload.lengths | {exc}", hint=hint)
 
 
 def load_of(histogram: Histogram, workload: Workload, *, world_size: int) -> DocumentLoad | None:

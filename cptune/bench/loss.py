@@ -19,12 +19,11 @@ def summed_loss(model: Decoder, x_BSE: Tensor, labels_BS: Tensor, *, kind: LossK
 
     Args:
         model: The last chunk, which owns the head.
-        x_BSE: What it returned.
+        x_BSE: What its head reads, all rows of this context rank.
         labels_BS: Labels; `IGNORED` where there is none.
         kind: `full` holds the logits of all tokens from forward to backward; `chunked` holds those
             of `CHUNK_TOKENS` at a time and computes them again in backward.
     """
-    x_BSE = model.to_head(x_BSE)
     if kind is LossKind.FULL:
         return _sum(model, x_BSE, labels_BS)
     parts = zip(x_BSE.split(CHUNK_TOKENS, dim=1), labels_BS.split(CHUNK_TOKENS, dim=1), strict=True)

@@ -201,8 +201,9 @@ class TrainStep:
 
     def _loss_of(self, x_BSE: Tensor, labels_BS: Tensor) -> Tensor:
         last, kind = self.chunks[-1], self._candidate.loss
+        rows_BSE = last.to_head(x_BSE)
         with self._memory.born_as(Part.LOGITS):
-            loss = summed_loss(last, x_BSE, labels_BS, kind=kind) / self._valid
+            loss = summed_loss(last, rows_BSE, labels_BS, kind=kind) / self._valid
             loss = loss.to_local() if isinstance(loss, DTensor) else loss
         self._memory.mark_loss(x_BSE, loss)
         return loss

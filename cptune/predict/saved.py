@@ -4,14 +4,15 @@
 kernels, whose RMSNorm and SiLU are torch's unfused ones. Per token and layer, with hidden h, query
 heads a and kv heads k of dimension d, feed-forward f, and w bytes an element:
 
-    2 (8h + wh + 4)  both norms: x and its normalised copy in fp32, the output, one fp32 scale
+    2 (8h + wh + 4)  both norms: x and its normalised copy in fp32, one fp32 scale; their output
     2w (a + k) d     q and the output; k and v
     4a               the log-sum-exp in fp32
     4wf              gate, its SiLU, up, and their product
 
 which for w = 2 is 20h + 4ad + 4kd + 8f + 4a + 8: Korthikanti et al. (arXiv:2205.05198) for a block
 with GQA, SwiGLU and flash attention, with 20h + 8 in place of 8h for unfused norms and 2f more for
-an unfused SiLU. Tensor parallelism divides heads and feed-forward; norms are whole on every rank.
+an unfused SiLU. Tensor parallelism divides heads, feed-forward and, over the rows, what norms and
+residuals keep; the outputs of norms are gathered before they are kept.
 Checked against saved tensors in the tests.
 """
 
@@ -60,10 +61,10 @@ def layer_saved_bytes(
         width: Bytes of an element.
         recompute: What is computed again.
     """
-    stream = tokens * model.hidden * width
+    stream = tokens // layout.tp * model.hidden * width
     if recompute is Recompute.FULL:
         return stream
-    norm = norm_saved_bytes(model, tokens=tokens, width=width)
+    norm = norm_saved_bytes(model, tokens=tokens, width=width, tp=layout.tp)
     attention = attention_saved_bytes(model, tokens=tokens, layout=layout, width=width)
     if layout.ulysses > 1:
         attention += tokens * width * model.heads // layout.tp * model.head_dim
@@ -72,14 +73,15 @@ def layer_saved_bytes(
     return 2 * norm + attention + 4 * tokens * width * (model.ffn // layout.tp)
 
 
-def norm_saved_bytes(model: ModelShape, *, tokens: int, width: int) -> int:
-    """What one RMSNorm and the product after it keep."""
-    return tokens * (2 * _FP32 * model.hidden + width * model.hidden + _FP32)
+def norm_saved_bytes(model: ModelShape, *, tokens: int, width: int, tp: int) -> int:
+    """What one RMSNorm, of this rank's part of the rows, and the product of all rows keep."""
+    return tokens // tp * (2 * _FP32 * model.hidden + _FP32) + tokens * width * model.hidden
 
 
 def rank_tokens(candidate: Candidate, workload: Workload) -> int:
     """Rows of one micro-batch on one context rank, padding included."""
-    return candidate.micro_batch * -(-workload.seq_len // candidate.layout.cp)
+    layout = candidate.layout
+    return candidate.micro_batch * layout.tp * -(-workload.seq_len // (layout.cp * layout.tp))
 
 
 def rank_saved_bytes(
@@ -100,7 +102,7 @@ def rank_saved_bytes(
         flying += share.layers / layout.vpp  # torch's first stage holds on to its trial pass
     passes = max(1.0, flying / max(1.0, share.layers))
     angles = tokens // candidate.micro_batch * model.head_dim // 2 * _COMPLEX
-    norm = norm_saved_bytes(model, tokens=tokens, width=size) * share.head
+    norm = norm_saved_bytes(model, tokens=tokens, width=size, tp=layout.tp) * share.head
     indices = _INDEX * tokens * batches * (share.embedding + share.head)  # of all passes
     live = 0 if candidate.recompute is Recompute.NONE else whole
     return round(kept * flying + live + passes * angles + norm + indices)

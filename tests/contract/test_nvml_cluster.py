@@ -4,10 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import nvml_scenarios as nv
 import pytest
-from conftest import HERE, ROOT
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 
 
 def with_own_gpus(answers, *, node, driver):

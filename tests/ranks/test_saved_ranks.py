@@ -50,9 +50,9 @@ def saved_by_layers(shape, layout, *, precision, recompute, layers, batch):
             recompute=recompute,
         ).to(DTYPES[precision])
         if mesh.tp is not None:
-            cut_tensors(model, mesh.tp)
+            cut_tensors(model, mesh.tp, shape)
         memory.adopt(Part.STATES)
-        x = torch.zeros(batch, cp.local_len, shape.hidden, dtype=DTYPES[precision])
+        x = torch.zeros(batch, cp.local_len // layout.tp, shape.hidden, dtype=DTYPES[precision])
         kept = model(nn.Parameter(x))
         angles = cp.local_len * shape.head_dim // 2 * 8
         found = memory.parts.live_bytes[Part.ACTIVATIONS] - angles

@@ -3,8 +3,8 @@
 import pytest
 import torch
 import torch.distributed as dist
+from decoder_cases import SHAPE, samples_of
 from rank_pool import RankError
-from test_decoder_ranks import SHAPE, samples_of
 
 from cptune.bench.attention import MeasuredContextParallel
 from cptune.bench.clocks import compare_clocks
@@ -45,7 +45,7 @@ def traced(*, axes, drop=False, kind="step"):
         dtype=torch.float64,
     )
     memory = TensorBudget(1 << 30)
-    samples = samples_of(dp_rank=mesh.at.dp, dp_size=layout.dp, ignored={})
+    samples = samples_of(dp_rank=mesh.at.dp, dp_size=layout.dp, ignored={}, mask="causal")
     with memory:
         step = TrainStep(
             candidate,
