@@ -182,7 +182,7 @@ def run_sweep(
 def _read_documents(spec: SweepSpec) -> _Documents:
     assert spec.cluster.world_size is not None, "the spec is resolved"
     world_size = spec.cluster.world_size
-    from cptune.balance.documents import read_pool  # numpy, which few sweeps need
+    from cptune.balance.documents import read_pool  # brings numpy
 
     return _Documents(
         load=expect_load(spec.workload, world_size=world_size, open_file=open_lengths),
