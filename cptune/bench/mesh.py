@@ -62,6 +62,7 @@ def joined(rendezvous: Rendezvous, *, rank: int, world_size: int) -> Generator[N
         timeout=timeout,
     )
     try:
+        dist.barrier()  # who is done at once must not hang up on a rank that still joins
         yield
     finally:
         dist.destroy_process_group()
