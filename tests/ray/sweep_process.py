@@ -16,12 +16,13 @@ import tomli_w
 
 from cptune import spec as specs
 from cptune.domain.study import SweepSpec
+from cptune.store.ledger import ParquetLedger
 
 ROOT = Path(__file__).parents[2]
 MARKER = "CPTUNE_TEST_ID"
 GONE_S = 8.0  # the raylet notices the end of its driver, then ends its workers
 
-TABLES = ("trials", "ranks", "edges", "steps")
+TABLES = ("trials", "ranks", "edges", "steps", "exposures")
 FILES = {
     "lock",
     "log.jsonl",
@@ -61,6 +62,19 @@ TINY = {
         "trial_s": 60.0,
     },
 }
+
+
+def whole_run(run: Path) -> set[str]:
+    """The files of a finished run: rows of each attempt and table, a trace of each measured."""
+    trials = ParquetLedger(run, writable=False).read()
+    names = {path.name for path in (run / "trials").iterdir()}
+    assert len(names) == len(trials)
+    traced = (one for one in trials if one.measurement)
+    return {
+        *FILES,
+        *(f"{table}/{name}" for table in TABLES for name in names),
+        *(f"traces/{one.number}-{one.attempt}.json.gz" for one in traced),
+    }
 
 
 def tiny_toml(name: str, **sections: dict[str, object]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sweep_process import FILES, ROOT, TABLES, SweepProcesses, run_files, wait_for
+from sweep_process import ROOT, SweepProcesses, run_files, wait_for, whole_run
 
 from cptune import spec as specs
 from cptune.store.ledger import ParquetLedger
@@ -100,8 +100,7 @@ def test_a_submitted_sweep_leaves_the_files_of_a_local_one_outside_its_upload(he
     assert len(trials) == CANDIDATES
     assert all(trial.measurement for trial in trials), [trial.reason for trial in trials]
     assert {len(trial.placement.ranks) for trial in trials} == {RANKS}
-    tables = {f"{table}/{path.name}" for table in TABLES for path in (run / "trials").iterdir()}
-    assert run_files(run) == tables | FILES
+    assert run_files(run) == whole_run(run)
     assert specs.load(run / "spec.toml").cluster.world_size == RANKS
     assert not (work / "runs").exists()
 

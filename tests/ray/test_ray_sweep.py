@@ -14,11 +14,17 @@ import optuna
 import pyarrow.parquet as pq
 import pytest
 from optuna.trial import TrialState
-from sweep_process import FILES, TABLES, SweepProcesses, run_files, sweep_processes, wait_for
+from sweep_process import (
+    SweepProcesses,
+    run_files,
+    sweep_processes,
+    wait_for,
+    whole_run,
+)
 
 from cptune import spec as specs
 from cptune.store.ledger import ParquetLedger
-from cptune.store.schema import EDGES, RANKS, RECIPES, STEPS, TRIALS, why_foreign
+from cptune.store.schema import EDGES, EXPOSURES, RANKS, RECIPES, STEPS, TRIALS, why_foreign
 from topology.nouns import Topology
 
 KEYS = {
@@ -54,9 +60,7 @@ def test_a_sweep_ends_with_a_recipe_and_every_file(finished):
     assert finished.result.returncode == 0, finished.result.stderr
     names = {path.name for path in (finished.run / "trials").iterdir()}
     assert len(names) == len(KEYS)
-    assert run_files(finished.run) == FILES | {
-        f"{table}/{name}" for table in TABLES for name in names
-    }
+    assert run_files(finished.run) == whole_run(finished.run)
     recipe = json.loads((finished.run / "recipe.json").read_text())
     (row,) = pq.read_table(finished.run / "recipes.parquet").to_pylist()
     assert json.loads(row["recipe_json"]) == recipe
@@ -72,7 +76,13 @@ def test_json_is_alone_on_stdout(finished):
 
 
 def test_every_table_is_typed_and_the_ledger_reads_them_back(finished):
-    schemas = {"trials": TRIALS, "ranks": RANKS, "edges": EDGES, "steps": STEPS}
+    schemas = {
+        "trials": TRIALS,
+        "ranks": RANKS,
+        "edges": EDGES,
+        "steps": STEPS,
+        "exposures": EXPOSURES,
+    }
     for table, columns in schemas.items():
         for path in (finished.run / table).glob("*.parquet"):
             assert why_foreign(pq.read_schema(path), columns) is None, path
