@@ -173,9 +173,8 @@ class TensorBudget(TorchDispatchMode):
             self.collective_s += perf_counter() - start
         else:
             out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(tensor, torch.Tensor):
-                self._count(tensor)
+        for tensor in local_tensors(out):  # what wraps one has no bytes of its own
+            self._count(tensor)
         return out
 
     def _count(self, tensor: torch.Tensor) -> None:
