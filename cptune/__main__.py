@@ -1,5 +1,19 @@
-"""`python -m cptune`."""
+"""`cptune` and `python -m cptune`."""
 
-from cptune.cli import main
+import sys
+from typing import NoReturn
 
-main()
+_INTERRUPTED = 130
+
+
+def main() -> NoReturn:
+    """Run the command line; a Ctrl-C while it is still being imported ends without a traceback."""
+    try:
+        from cptune.cli import main as run
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -2,11 +2,13 @@
 
 import json
 import signal
+import sys
 
 import pytest
 from fakes import candidate, failed, measured, out_of_memory, space_of, sweep_spec, trial_of
 
 from cptune import __version__
+from cptune.__main__ import main as start
 from cptune.cli import main, run
 from cptune.domain.study import Objective
 from cptune.errors import SpecError
@@ -234,3 +236,22 @@ def test_a_curve_over_no_numbers_exits_2_before_anything_starts(tmp_path, capsys
     assert out == ""
     assert said in err
     assert not (tmp_path / "runs").exists()
+
+
+class Interrupted:
+    """An import path on which Ctrl-C is pressed while the command line is being imported."""
+
+    @staticmethod
+    def find_spec(name, *_):
+        if name == "cptune.cli":
+            raise KeyboardInterrupt
+
+
+def test_ctrl_c_during_the_imports_ends_with_130_and_no_traceback(monkeypatch):
+    monkeypatch.delitem(sys.modules, "cptune.cli")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted, *sys.meta_path])
+
+    with pytest.raises(SystemExit) as ended:
+        start()
+
+    assert ended.value.code == 130
