@@ -2,9 +2,9 @@
 
 import json
 import pkgutil
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 from house_sources import ROOT
@@ -46,13 +46,16 @@ def imports_asked(code: str, names: tuple[str, ...]) -> list[str]:
     return json.loads(ran.stderr.splitlines()[-1])
 
 
-def best_wall_s(command: list[str], *, tries: int) -> float:
-    best = float("inf")
-    for _ in range(tries):
-        start = time.perf_counter()
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-        best = min(best, time.perf_counter() - start)
-    return best
+def least_cpu_s(command: list[str], *, tries: int) -> float:
+    """CPU seconds, which what else runs on the machine does not lengthen much."""
+    return min(cpu_s(command) for _ in range(tries))
+
+
+def cpu_s(command: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def modules_of(package: str) -> list[str]:
@@ -68,12 +71,12 @@ def modules_of(package: str) -> list[str]:
 
 def test_help_is_instant():
     run_help = "import sys; from cptune.cli import main; sys.argv = ['cptune', '--help']; main()"
-    assert best_wall_s([sys.executable, "-c", run_help], tries=3) < HELP_BUDGET_S
+    assert least_cpu_s([sys.executable, "-c", run_help], tries=3) < HELP_BUDGET_S
 
 
 def test_the_stopwatch_sees_a_slow_start():
-    slow = [sys.executable, "-c", f"import time; time.sleep({HELP_BUDGET_S})"]
-    assert best_wall_s(slow, tries=1) > HELP_BUDGET_S
+    busy = f"import time\nwhile time.process_time() < {HELP_BUDGET_S}: pass"
+    assert least_cpu_s([sys.executable, "-c", busy], tries=1) > HELP_BUDGET_S
 
 
 def test_help_asks_for_no_heavy_library():
