@@ -5,8 +5,10 @@ attention alone, as the plan posts them, with no kernel and no linear layer betw
 good afterwards: it is the last thing that a trial does.
 
 Where ranks move different amounts, one also waits for a peer that is still receiving. Without
-transfers that wait is gone, so it counts here; the union of intervals leaves it out, since nothing
-moves between the two, and the blocked seconds hold it.
+transfers that wait is gone, so it counts here, as it does in the union of intervals. A peer that is
+late because it computes makes the other wait in both kinds of step. Only where transfers delayed
+that compute does the wait go too: it counts here, and in the union for the delayed peer alone.
+Compute that transfers slow down counts here and not there.
 
 Shapes: B batch, S rows of this rank, H query heads, K kv heads, D head dim.
 """

@@ -54,7 +54,7 @@ class TensorCollectives:
             transfer = self._posted.pop(tensor.untyped_storage()._cdata, None)
             if transfer is None:
                 return func(tensor, *args, **kwargs)
-            with self._recorder.standing_still(transfer.axis):
+            with self._recorder.standing_still(transfer):
                 out = func(tensor, *args, **kwargs)
             transfer.end(self._recorder.now_s(), Stamp.WAIT_RETURN)
             return out

@@ -75,7 +75,7 @@ class Recorder:
         self._counts: Counter[str] = Counter()
         self._watchers = ThreadPoolExecutor(_MOST_WATCHED, thread_name_prefix="transfer")
         self.transfers: list[Transfer] = []
-        self.blocked: list[tuple[str, Interval]] = []
+        self.blocked: list[tuple[Transfer, Interval]] = []
         self.marks: list[Mark] = []
         self.layer: int | None = None
 
@@ -128,16 +128,16 @@ class Recorder:
             work.wait()
             transfer.end(self._clock(), Stamp.COMPLETED)
 
-        return _Watched(self, transfer.axis, self._watchers.submit(see))
+        return _Watched(self, transfer, self._watchers.submit(see))
 
     @contextmanager
-    def standing_still(self, axis: str) -> Generator[None]:
-        """The rank computes nothing inside: it waits."""
+    def standing_still(self, transfer: Transfer) -> Generator[None]:
+        """The rank computes nothing inside: it waits for that."""
         start = self._clock()
         try:
             yield
         finally:
-            self.blocked.append((axis, (start, self._clock())))
+            self.blocked.append((transfer, (start, self._clock())))
 
     @contextmanager
     def collective(
@@ -147,7 +147,7 @@ class Recorder:
         transfer = self.post(
             name, axis=axis, size_bytes=size_bytes, channel=f"{axis} {group_name}", layer=layer
         )
-        with self.standing_still(axis):
+        with self.standing_still(transfer):
             yield
         transfer.end(self._clock(), Stamp.COMPLETED)
 
@@ -169,11 +169,11 @@ class Recorder:
 class _Watched:
     """What the step waits for in place of the work."""
 
-    def __init__(self, recorder: Recorder, axis: str, seen: Future[None]) -> None:
-        self._recorder, self._axis, self._seen = recorder, axis, seen
+    def __init__(self, recorder: Recorder, transfer: Transfer, seen: Future[None]) -> None:
+        self._recorder, self._transfer, self._seen = recorder, transfer, seen
 
     def wait(self) -> bool:
         """Block until the watcher saw the end, and raise what it met."""
-        with self._recorder.standing_still(self._axis):
+        with self._recorder.standing_still(self._transfer):
             self._seen.result()
         return True

@@ -6,7 +6,6 @@ their figures, in the traffic or in the memory peaks.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,9 +21,11 @@ from cptune.bench.collectives import TensorCollectives
 from cptune.bench.layers import layers_told
 from cptune.bench.memory import TensorBudget
 from cptune.bench.mesh import Mesh
+from cptune.bench.partners import Key, Ready, exchange_ready, exchange_waits, moving
 from cptune.bench.recorder import Mark, Recorder, Transfer
 from cptune.bench.step import Sample, TrainStep
 from cptune.bench.timeline import Interval, exposure, intersection, seconds, union
+from cptune.bench.waits import Causes
 from cptune.domain.layout import Axis
 from cptune.domain.study import TraceKind
 from cptune.domain.timeline import (
@@ -35,8 +36,6 @@ from cptune.domain.timeline import (
     Span,
     SpanKind,
 )
-
-_Key = tuple[str, int]
 
 
 def trace_step(
@@ -63,10 +62,15 @@ def trace_step(
     # The barrier lets the ranks go within its own latency; the step begins for all with the last.
     begun: list[float] = [0.0] * dist.get_world_size()
     dist.all_gather_object(begun, start_s - clock.offset_s)
-    ready = _ready(recorder.transfers, clock)
-    window = (start_s, stop_s)
-    zero_s = min(begun) + clock.offset_s
-    return rank_trace(recorder, window=window, ready=ready, clock=clock, zero_s=zero_s)
+    ready = exchange_ready(recorder.transfers, clock)
+    return rank_trace(
+        recorder,
+        window=(start_s, stop_s),
+        ready=ready,
+        waits=exchange_waits(recorder, ready, clock),
+        clock=clock,
+        zero_s=min(begun) + clock.offset_s,
+    )
 
 
 def trace_trial(
@@ -115,26 +119,12 @@ def _axes(mesh: Mesh) -> dict[str, str]:
     return axes
 
 
-def _ready(transfers: Iterable[Transfer], clock: ClockOffset) -> dict[_Key, float]:
-    """When the last partner of each transfer was ready for it, on this rank's clock.
-
-    Partners name a transfer alike: the index-th of its channel. Collective over all ranks.
-    """
-    own = {(one.channel, one.index): one.posted_s - clock.offset_s for one in transfers}
-    everyone: list[dict[_Key, float]] = [{}] * dist.get_world_size()
-    dist.all_gather_object(everyone, own)
-    last: dict[_Key, float] = defaultdict(lambda: float("-inf"))
-    for posted in everyone:
-        for key, at_s in posted.items():
-            last[key] = max(last[key], at_s)
-    return {key: last[key] + clock.offset_s for key in own}
-
-
 def rank_trace(
     recorder: Recorder,
     *,
     window: Interval,
-    ready: Mapping[_Key, float],
+    ready: Mapping[Key, Ready],
+    waits: Causes,
     clock: ClockOffset,
     zero_s: float,
 ) -> RankTrace:
@@ -143,27 +133,25 @@ def rank_trace(
     Args:
         recorder: Closed.
         window: Start and stop of the step, on this rank's clock.
-        ready: When the last partner of each transfer was ready, on this rank's clock.
+        ready: The last partner of each transfer, on this rank's clock.
+        waits: For late peers, as far as they are communication, on this rank's clock.
         clock: Of this rank.
         zero_s: The start of the step of the first rank, on this rank's clock.
     """
     compute = _complement(window, union(interval for _, interval in recorder.blocked))
-    moving = [(one, _moving(one, ready)) for one in recorder.transfers]
-    spans = [*_compute_spans(compute, recorder.marks, zero_s), *_spans(moving, zero_s)]
+    moved = [(one, moving(one, ready)) for one in recorder.transfers]
+    spans = [
+        *_compute_spans(compute, recorder.marks, zero_s),
+        *_spans(moved, zero_s),
+        *_wait_spans(waits, zero_s),
+    ]
     return RankTrace(
         step_s=window[1] - window[0],
         clock_offset_s=clock.offset_s,
         clock_error_s=clock.error_s,
-        exposed=tuple(_exposed(recorder, moving, compute)),
+        exposed=tuple(_exposed(recorder, moved, waits=waits, compute=compute)),
         spans=tuple(sorted(spans, key=lambda span: (span.start_s, span.stop_s))),
     )
-
-
-def _moving(transfer: Transfer, ready: Mapping[_Key, float]) -> Interval:
-    """From when all partners were ready to when it was done."""
-    assert transfer.stop_s is not None, "a closed recorder has no open transfer"
-    start_s = max(transfer.posted_s, ready.get((transfer.channel, transfer.index), 0.0))
-    return min(start_s, transfer.stop_s), transfer.stop_s
 
 
 def _complement(window: Interval, blocked: Sequence[Interval]) -> list[Interval]:
@@ -173,43 +161,49 @@ def _complement(window: Interval, blocked: Sequence[Interval]) -> list[Interval]
 
 
 def _exposed(
-    recorder: Recorder, moving: Sequence[tuple[Transfer, Interval]], compute: Sequence[Interval]
+    recorder: Recorder,
+    moved: Sequence[tuple[Transfer, Interval]],
+    *,
+    waits: Causes,
+    compute: Sequence[Interval],
 ) -> Generator[Exposed]:
     """A row for every axis, and below it one for each of its layers."""
     for axis in (*(one.value for one in Axis), WORLD):
-        of_axis = [(one, interval) for one, interval in moving if one.axis == axis]
-        blocked = [interval for name, interval in recorder.blocked if name == axis]
-        yield _row(axis, of_axis, compute, blocked_s=seconds(blocked))
-        layers = {one.layer for one, _ in of_axis}
+        of_axis = [(one, interval) for one, interval in moved if one.axis == axis]
+        waited = {layer: found for (name, layer), found in waits.items() if name == axis}
+        blocked = [interval for one, interval in recorder.blocked if one.axis == axis]
+        handed_on = [interval for found in waited.values() for interval in found]
+        whole = _row(axis, of_axis, waited=handed_on, compute=compute)
+        yield replace(whole, whole=True, blocked_s=seconds(blocked))
+        layers = waited.keys() | {one.layer for one, _ in of_axis}
         for layer in sorted(layers, key=lambda number: (number is None, number or 0)):
             of_layer = [(one, interval) for one, interval in of_axis if one.layer == layer]
-            yield _row(axis, of_layer, compute, layer=layer, whole=False)
+            row = _row(axis, of_layer, waited=waited.get(layer, ()), compute=compute)
+            yield replace(row, layer=layer)
 
 
 def _row(
     axis: str,
-    moving: Sequence[tuple[Transfer, Interval]],
-    compute: Sequence[Interval],
+    moved: Sequence[tuple[Transfer, Interval]],
     *,
-    blocked_s: float | None = None,
-    layer: int | None = None,
-    whole: bool = True,
+    waited: Sequence[Interval],
+    compute: Sequence[Interval],
 ) -> Exposed:
-    seen = exposure(compute=compute, communication=(interval for _, interval in moving))
+    under_way = [*(interval for _, interval in moved), *waited]
+    seen = exposure(compute=compute, communication=under_way)
     return Exposed(
         axis=axis,
-        layer=layer,
-        whole=whole,
+        layer=None,
+        whole=False,
         method=INTERVAL_UNION,
         communication_s=seen.communication_s,
         exposed_s=seen.exposed_s,
-        blocked_s=blocked_s,
-        bytes=sum(one.bytes for one, _ in moving),
+        bytes=sum(one.bytes for one, _ in moved),
     )
 
 
-def _spans(moving: Iterable[tuple[Transfer, Interval]], zero_s: float) -> Generator[Span]:
-    for one, (start, stop) in moving:
+def _spans(moved: Iterable[tuple[Transfer, Interval]], zero_s: float) -> Generator[Span]:
+    for one, (start, stop) in moved:
         yield Span(
             kind=SpanKind.COMMUNICATION,
             name=one.name,
@@ -222,6 +216,19 @@ def _spans(moving: Iterable[tuple[Transfer, Interval]], zero_s: float) -> Genera
             peer=one.peer,
             stamp=one.stamp,
         )
+
+
+def _wait_spans(waits: Causes, zero_s: float) -> Generator[Span]:
+    for (axis, layer), intervals in waits.items():
+        for start, stop in intervals:
+            yield Span(
+                kind=SpanKind.WAIT,
+                name="late peer waits",
+                start_s=start - zero_s,
+                stop_s=stop - zero_s,
+                axis=axis,
+                layer=layer,
+            )
 
 
 def _compute_spans(

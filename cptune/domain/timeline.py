@@ -21,6 +21,7 @@ class SpanKind(StrEnum):
 
     COMPUTE = "compute"
     COMMUNICATION = "communication"
+    WAIT = "wait"  # for a late peer that itself stood still for a transfer, here or further on
 
 
 class Stamp(StrEnum):
@@ -37,9 +38,11 @@ class Span:
     Args:
         start_s: Of a transfer, when the last of its partners was ready for it; before that nothing
             can move, and a rank that waits waits for a late peer.
-        posted_s: When this rank was ready for it; None for compute.
-        axis: "tp", "cp", "dp", "pp" or "world"; None for compute.
-        layer: Number in the whole model; None where the interval belongs to no layer.
+        posted_s: When this rank was ready for it; None for compute and for a wait.
+        axis: "tp", "cp", "dp", "pp" or "world"; None for compute. Of a wait, the axis of what
+            moves at the end of the chain of ranks that wait for each other.
+        layer: Number in the whole model; None where the interval belongs to no layer. Of a wait, as
+            its axis.
         bytes: Payload of this rank: received, or sent by a send.
         peer: Global rank of the other end of a message; None for a collective.
     """
@@ -60,12 +63,18 @@ class Span:
 class Exposed:
     """Communication of one rank over one axis in one step. None: it could not be told.
 
+    By `INTERVAL_UNION`, a transfer is under way from when the last of its partners was ready for
+    it. Until then a rank that stands still waits for a late peer. While that peer stands still for
+    a transfer itself, or for a third rank that does, the wait is communication, of the axis and
+    layer of the transfer that moves at the end of the chain; while it computes, it is imbalance.
+
     Args:
         axis: "tp", "cp", "dp", "pp" or "world".
         layer: Number in the whole model; None for what belongs to no layer, and for a whole axis.
         whole: Whether this is the row of the whole axis.
         method: `INTERVAL_UNION` or `ABLATION`.
-        communication_s: How long a transfer was under way.
+        communication_s: How long a transfer was under way, or a late peer was waited for which
+            stood still for one.
         exposed_s: How much of it no compute of this rank hid.
         blocked_s: How long this rank stood still in waits of this axis, late peers included.
         bytes: Payload, in and out.

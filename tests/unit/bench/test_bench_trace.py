@@ -5,8 +5,10 @@ import threading
 import pytest
 
 from cptune.bench.clocks import ClockOffset
-from cptune.bench.recorder import Recorder
+from cptune.bench.partners import Ready, standstill
+from cptune.bench.recorder import Recorder, Transfer
 from cptune.bench.trace import rank_trace
+from cptune.bench.waits import Standstill, Wait
 from cptune.domain.timeline import SpanKind, Stamp
 
 CLOCK = ClockOffset(0.0, 0.0)
@@ -22,7 +24,14 @@ class HandClock:
         return self.now
 
 
-def step_of(recorder, clock, *, ready=None):
+def awaited(axis):
+    """What a wait was for, where only its axis matters."""
+    return Transfer(
+        axis=axis, name="", layer=None, bytes=0, channel="awaited", index=0, posted_s=0.0
+    )
+
+
+def step_of(recorder, clock, *, ready=None, waits=None):
     """A step of 20 s: computes to 6 and from 9 to 15 and from 16, waits between; three messages."""
 
     def message(layer, start, stop):
@@ -34,9 +43,17 @@ def step_of(recorder, clock, *, ready=None):
     message(0, 4.0, 11.0)
     message(0, 10.0, 12.0)
     message(1, 18.0, 20.0)
-    recorder.blocked += [("cp", (6.0, 9.0)), ("dp", (15.0, 16.0)), ("cp", (18.0, 20.0))]
+    for axis, interval in (("cp", (6.0, 9.0)), ("dp", (15.0, 16.0)), ("cp", (18.0, 20.0))):
+        recorder.blocked.append((awaited(axis), interval))
     recorder.close()
-    return rank_trace(recorder, window=(0.0, 20.0), ready=ready or {}, clock=CLOCK, zero_s=0.0)
+    return rank_trace(
+        recorder,
+        window=(0.0, 20.0),
+        ready={key: Ready(at_s, 1) for key, at_s in (ready or {}).items()},
+        waits=waits or {},
+        clock=CLOCK,
+        zero_s=0.0,
+    )
 
 
 def rows(trace, axis):
@@ -77,6 +94,46 @@ def test_a_transfer_begins_when_its_last_partner_is_ready(recorder, clock):
     assert rows(trace, "cp")[None, True] == (4.5, 1.5)
     late = [span for span in trace.spans if span.kind is SpanKind.COMMUNICATION]
     assert [(one.posted_s, one.start_s) for one in late] == [(4.0, 8.0), (10.0, 10.0), (18.0, 19.5)]
+
+
+def test_waits_that_are_communication_are_exposed_where_they_come_down_to(recorder, clock):
+    waits = {("cp", 1): [(7.0, 9.0)], ("tp", 4): [(15.0, 16.0)]}
+    trace = step_of(recorder, clock, ready={("0>1", 0): 8.0}, waits=waits)
+
+    # From 8 on its own message moves: that second is not counted twice.
+    assert rows(trace, "cp") == {
+        (None, True): (7.0, 4.0),
+        (0, False): (4.0, 1.0),
+        (1, False): (4.0, 4.0),
+    }
+    # It stood still there in its wait for replicas, which wait for tensors elsewhere.
+    assert rows(trace, "tp") == {(None, True): (1.0, 1.0), (4, False): (1.0, 1.0)}
+    assert rows(trace, "dp") == {(None, True): (0.0, 0.0)}
+    assert (trace.whole("cp").blocked_s, trace.whole("dp").blocked_s) == (5.0, 1.0)
+    spans = [span for span in trace.spans if span.kind is SpanKind.WAIT]
+    assert [(one.start_s, one.stop_s, one.axis, one.layer) for one in spans] == [
+        (7.0, 9.0, "cp", 1),
+        (15.0, 16.0, "tp", 4),
+    ]
+
+
+def test_a_wait_lasts_until_the_last_partner_of_what_is_waited_for_is_ready(recorder, clock):
+    recorder.layer = 2
+    late, own, prompt = (
+        recorder.post("keys", axis="cp", size_bytes=8, channel=channel)
+        for channel in ("0>1", "1>0", "2>0")
+    )
+    for one, stop in ((late, 9.0), (own, 7.0), (prompt, 4.0)):
+        one.end(stop, Stamp.COMPLETED)
+    recorder.blocked += [(prompt, (3.0, 4.0)), (late, (5.0, 9.0)), (own, (12.0, 13.0))]
+    recorder.close()
+    ready = {("0>1", 0): Ready(8.0, 1), ("1>0", 0): Ready(6.0, 0), ("2>0", 0): Ready(2.0, 2)}
+
+    found = standstill(recorder, ready, rank=0, clock=ClockOffset(1.0, 0.0))
+
+    assert found == Standstill(
+        moving={("cp", 2): [(2.0, 3.0), (5.0, 6.0), (7.0, 8.0)]}, waits=[Wait((4.0, 7.0), 1)]
+    )
 
 
 def test_compute_windows_are_what_is_left_and_know_their_layer(recorder, clock):
@@ -121,7 +178,7 @@ def test_the_end_of_a_message_is_stamped_when_it_comes_not_when_it_is_waited_for
     watched.wait()
 
     assert (one.stop_s, one.stamp) == (2.0, Stamp.COMPLETED)
-    assert recorder.blocked == [("cp", (5.0, 5.0))]
+    assert recorder.blocked == [(one, (5.0, 5.0))]
 
 
 def test_what_a_message_met_is_raised_where_it_is_waited_for(recorder):
@@ -139,5 +196,5 @@ def test_a_collective_is_a_transfer_in_which_the_rank_stands_still(recorder, clo
         clock.now = 3.0
     recorder.close()
 
-    trace = rank_trace(recorder, window=(0.0, 3.0), ready={}, clock=CLOCK, zero_s=0.0)
+    trace = rank_trace(recorder, window=(0.0, 3.0), ready={}, waits={}, clock=CLOCK, zero_s=0.0)
     assert rows(trace, "dp") == {(None, True): (3.0, 3.0), (2, False): (3.0, 3.0)}
