@@ -13,6 +13,7 @@ WORLD, PORT = 2, 29573
 FRAME_BYTES, PAYLOAD_BYTES = 1514, 1448  # of an Ethernet frame of a TCP stream with timestamps
 LINK_BYTES_PER_S = 200e6 / 8 * PAYLOAD_BYTES / FRAME_BYTES
 TOLERANCE = 0.15
+ATTEMPTS = 3
 
 
 def run_ranks(hosts) -> list[dict]:
@@ -33,15 +34,26 @@ def run_ranks(hosts) -> list[dict]:
             one.kill()
 
 
-@pytest.mark.timeout(120)
+def disagreements(found: dict) -> list[str]:
+    """What does not agree in what one rank saw; a load beside the test can disturb each method."""
+    hidden_s = found["communication_s"] - found["exposed_s"]
+    of_link_s = found["received_bytes"] / LINK_BYTES_PER_S - hidden_s
+    checks = {
+        "transfers are most of the step": of_link_s > found["traced_step_s"] / 3,
+        "the link": found["exposed_s"] == pytest.approx(of_link_s, rel=TOLERANCE),
+        "the ablation": found["exposed_s"] == pytest.approx(found["ablation_s"], rel=TOLERANCE),
+        # What it is not: the sum of the messages' durations, or the seconds of a free link.
+        "something is hidden": hidden_s > 0,
+    }
+    return [f"{name}: {found}" for name, agrees in checks.items() if not agrees]
+
+
+@pytest.mark.timeout(300)
 def test_exposed_time_is_that_of_the_link_less_what_is_hidden_and_that_of_the_ablation(
     two_hosts,
 ) -> None:
-    for found in run_ranks(two_hosts):
-        hidden_s = found["communication_s"] - found["exposed_s"]
-        of_link_s = found["received_bytes"] / LINK_BYTES_PER_S - hidden_s
-        assert of_link_s > found["traced_step_s"] / 3, found  # transfers are most of this step
-        assert found["exposed_s"] == pytest.approx(of_link_s, rel=TOLERANCE), found
-        assert found["exposed_s"] == pytest.approx(found["ablation_s"], rel=TOLERANCE), found
-        # What it is not: the sum of the messages' durations, or the seconds of a free link.
-        assert hidden_s > 0, found
+    for _ in range(ATTEMPTS):
+        wrong = [one for found in run_ranks(two_hosts) for one in disagreements(found)]
+        if not wrong:
+            return
+    pytest.fail("\n".join(wrong))
