@@ -108,7 +108,8 @@ class TensorBudget(TorchDispatchMode):
 
     def adopt(self, part: Part, *, since: int = 0) -> None:
         """Count all that lives, of what was born after some serial number, as this part."""
-        for _, stored in self._storages.values():
+        # Storages are forgotten at any moment, also by threads that end a transfer.
+        for _, stored in tuple(self._storages.values()):
             if stored.serial > since:
                 self.parts.change(stored, base=part)
 
@@ -235,7 +236,9 @@ class TensorBudget(TorchDispatchMode):
 
     def _resize(self) -> None:
         """Follow the storages that change their size."""
-        for identity in self._elastic:
+        for identity in tuple(self._elastic):
+            if identity not in self._storages:
+                continue
             ref, stored = self._storages[identity]
             storage = ref()
             grown = storage.nbytes() - stored.size if storage is not None else 0

@@ -17,6 +17,7 @@ import ray
 import ray.exceptions
 
 from cptune.cluster import reaper
+from cptune.cluster.failures import as_cluster_error
 from cptune.errors import ClusterError
 
 _Handler = Callable[[int, FrameType | None], object] | int | signal.Handlers | None
@@ -62,7 +63,8 @@ def connected(address: str, *, cpus: int) -> Generator[list[RayNode]]:
 def _start(address: str, *, cpus: int) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
+    what = "start a local Ray" if address == LOCAL else f"reach Ray at {address}"
+    with as_cluster_error(f"cannot {what}"):
         if address == LOCAL:
             ray.init(
                 address=LOCAL,
@@ -75,9 +77,6 @@ def _start(address: str, *, cpus: int) -> None:
         else:
             _knock(address)
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
-    except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as exc:
-        what = "start a local Ray" if address == LOCAL else f"reach Ray at {address}"
-        raise ClusterError(f"cannot {what}: {exc}") from exc
 
 
 def _knock(address: str) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import ray.exceptions
 
 from cptune.bench.job import MemoryBudgetExceededError
 from cptune.domain.outcome import Failure, MemoryShortage, OomKind, OutcomeKind
+from cptune.errors import ClusterError
 
 Result = TypeVar("Result")
 
@@ -84,3 +86,18 @@ def _told(exc: BaseException) -> tuple[OutcomeKind, str]:
 def _brief(exc: BaseException) -> str:
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
     return lines[0][:300] if lines else type(exc).__name__
+
+
+@contextmanager
+def as_cluster_error(what: str) -> Generator[None]:
+    """Whatever Ray raises when it does not start, bare Exceptions too, says what it was.
+
+    Raises:
+        ClusterError: `what` and the reason.
+    """
+    try:
+        yield
+    except ClusterError:
+        raise
+    except Exception as exc:
+        raise ClusterError(f"{what}: {exc}") from exc
