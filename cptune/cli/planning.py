@@ -9,7 +9,8 @@ from cyclopts import Parameter
 
 from cptune.cli.app import Format, app
 from cptune.domain.asked import Asked
-from cptune.printing import print_answer
+from cptune.domain.study import SweepSpec
+from cptune.printing import print_answer, say
 
 
 @app.command
@@ -21,12 +22,15 @@ def plan(spec: Path, /, *, top: int | None = None, format: Format = Format.TABLE
         top: How many rows to print, 0 for all; if omitted 20 in a table, 1000 in JSON.
         format: How to print the result.
     """
-    from cptune.planning.plan import TOP
+    from cptune.planning.plan import TABLE_ROWS, TOP
     from cptune.planning.plan import plan as rank
     from cptune.report.plan_tables import plan_view
     from cptune.spec import load
 
-    answer = rank(load(spec), top=TOP if top is None else top)
+    asked = load(spec)
+    _say_unused(asked)
+    shown = TABLE_ROWS if format is Format.TABLE else TOP
+    answer = rank(asked, top=shown if top is None else top)
     print_answer(answer, as_json=format is Format.JSON, view=plan_view)
     return 0 if answer["rows"] else 1
 
@@ -54,6 +58,13 @@ def explain(
     from cptune.report.plan_tables import explain_view
     from cptune.spec import load
 
-    answer = judge(load(spec), asked or Asked(), mesh=mesh, flops=flops)
+    loaded = load(spec)
+    _say_unused(loaded)
+    answer = judge(loaded, asked or Asked(), mesh=mesh, flops=flops)
     print_answer(answer, as_json=format is Format.JSON, view=explain_view)
     return 0 if answer["legal"] else 1
+
+
+def _say_unused(spec: SweepSpec) -> None:
+    for note in spec.workload.unused():
+        say(f"note: {note}")

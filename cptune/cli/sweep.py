@@ -40,6 +40,8 @@ def sweep(
 
     end_on_signals()
     chosen = load_spec(spec, runs=runs, name=name, resume=resume)
+    for note in chosen.workload.unused():
+        say(f"note: {note}")
     terminal = Terminal()
     try:
         done = run_sweep(chosen, runs=runs, address=address, resume=resume, observer=terminal)

@@ -117,6 +117,21 @@ class Workload:
         """Tokens of one optimizer step over the whole job."""
         return self.seq_len * self.global_batch_seqs
 
+    def unused(self) -> list[str]:
+        """What was given and has no effect, a line each."""
+        is_document = self.mask is AttentionMask.DOCUMENT
+        if self.lengths != FULL_LENGTHS and not is_document:
+            return [
+                f"workload.lengths {self.lengths!r} is not used under mask {self.mask.value!r}: "
+                'wanted mask = "document"'
+            ]
+        if self.lengths == FULL_LENGTHS and is_document:
+            return [
+                'mask = "document" with lengths "full" is one document a sequence, as causal is: '
+                "wanted lengths, a file or a distribution"
+            ]
+        return []
+
 
 def divisors(number: int) -> list[int]:
     """All divisors of a positive number, ascending."""

@@ -17,8 +17,8 @@ from cptune.predict.prediction import Prediction, Predictor
 
 _MEMORY = "memory"
 _SHORTLIST = 6
-#: Rows that are printed unless told otherwise.
-TOP = 1000
+#: Rows that are printed unless told otherwise: in JSON, and in a table.
+TOP, TABLE_ROWS = 1000, 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

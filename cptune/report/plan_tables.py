@@ -25,24 +25,23 @@ _COLUMNS = (
     ("exposed", "right"),
     ("bound by", "left"),
 )
-_TABLE_ROWS = 20
 
 
 def plan_view(answer: Mapping[str, Any]) -> Group:
     """The ranking, what was excluded, and what is worth measuring."""
     rows, counts = answer["rows"], answer["counts"]
     legal = counts["legal"]
-    title = f"{legal} layouts may be tried; the best {min(len(rows), _TABLE_ROWS)} of them"
+    title = f"{legal} layouts may be tried; the best {len(rows)} of them"
     table = Table(title=title, title_justify="left", expand=False, box=SIMPLE_HEAD)
     for name, justify in _COLUMNS:
         right = justify == "right"
         table.add_column(name, justify="right" if right else "left", no_wrap=name != "layout")
-    for number, row in enumerate(rows[:_TABLE_ROWS], start=1):
+    for number, row in enumerate(rows, start=1):
         table.add_row(*(Text(cell) for cell in _cells(number, row)))
     excluded = [f"{count} by {rule}" for rule, count in counts["excluded"].items()]
     parts = [table] if rows else []
     parts += [section("Excluded", excluded or ["nothing"])]
-    if uneven := _straggler_table(rows[:_TABLE_ROWS]):
+    if uneven := _straggler_table(rows):
         parts += [section("Attention work of the slowest group over the mean", uneven)]
     if rows:
         parts += [section("Worth measuring", answer["measure"])]
@@ -131,7 +130,7 @@ def _cost_lines(answer: Mapping[str, Any]) -> list[str]:
         f"{memory['worst_rank']} of stage {memory['worst_stage']}: {held}",
         f"fits: {memory['fits']}"
         + (
-            f", short by {answer['short_bytes'] / _GIB:.1f} GiB"
+            f", short by {answer['short_bytes'] / _GIB:.1f} GiB at the lowest"
             if answer.get("short_bytes")
             else ""
         ),

@@ -85,8 +85,7 @@ class Choice:
 
 def finalists_of(trials: Sequence[Trial], limits: Limits) -> tuple[Trial, ...]:
     """The trials of the search that are measured again; the same however often one asks."""
-    latest = {trial.candidate.key: trial for trial in searched(trials)}
-    gated = [_gate(trial, limits) for trial in latest.values()]
+    gated = _gated(searched(trials), limits)
     passed = [verdict.trial for verdict in gated if verdict.ruling is Ruling.CHOSEN]
     slack = limits.objective.throughput_slack
     ordered = sorted(passed, key=lambda trial: _preference(trial, limits))
@@ -98,12 +97,17 @@ def choose(trials: Sequence[Trial], space: SearchSpace, limits: Limits) -> Choic
 
     The newest attempt of a candidate speaks for it, or all its complete rounds of finals together.
     """
-    latest = _speaking(trials, limits)
-    gated = [_gate(trial, limits) for trial in latest]
-    passed = [verdict.trial for verdict in gated if verdict.ruling is Ruling.CHOSEN]
-    best = max((limits.expect(trial).tokens_per_s for trial in passed), default=0.0)
-    timed = [_slack(verdict, best, limits) for verdict in gated]
-    eligible = [verdict.trial for verdict in timed if verdict.ruling is Ruling.CHOSEN]
+    speaking, finals = _speaking(trials, limits)
+    gated = [_gate(trial, limits) for trial in speaking]
+    searched_best = _best(_gated(searched(trials), limits), limits)
+    final_best = _best([one for one in gated if one.trial.round], limits)
+    # Each is compared with what was timed beside it: finalists among themselves.
+    timed = [
+        _slack(verdict, final_best if verdict.trial.round else searched_best, limits)
+        for verdict in gated
+    ]
+    passed = [verdict.trial for verdict in timed if verdict.ruling is Ruling.CHOSEN]
+    eligible = [trial for trial in passed if trial.candidate.key in finals] or passed
     chosen = min(eligible, key=lambda trial: _preference(trial, limits), default=None)
     verdicts = tuple(_rank(verdict, chosen, limits) for verdict in timed)
     return Choice(
@@ -115,12 +119,24 @@ def choose(trials: Sequence[Trial], space: SearchSpace, limits: Limits) -> Choic
     )
 
 
-def _speaking(trials: Sequence[Trial], limits: Limits) -> list[Trial]:
-    """One trial a candidate."""
+def _speaking(trials: Sequence[Trial], limits: Limits) -> tuple[list[Trial], set[str]]:
+    """One trial a candidate, and the keys of those that were measured again in complete rounds."""
     if not any(trial.round for trial in trials):
-        return list({trial.candidate.key: trial for trial in trials}.values())
+        return list({trial.candidate.key: trial for trial in trials}.values()), set()
     finalists = {trial.candidate.key for trial in finalists_of(trials, limits)}
-    return pool(trials, finalists=finalists, ci_share=limits.ci_share)
+    pooled = pool(trials, finalists=finalists, ci_share=limits.ci_share)
+    return pooled, {trial.candidate.key for trial in pooled if trial.round}
+
+
+def _gated(trials: Sequence[Trial], limits: Limits) -> list[Verdict]:
+    latest = {trial.candidate.key: trial for trial in trials}
+    return [_gate(trial, limits) for trial in latest.values()]
+
+
+def _best(verdicts: Sequence[Verdict], limits: Limits) -> float:
+    """The highest rate of those that passed the other gates, tokens per second."""
+    passed = (verdict.trial for verdict in verdicts if verdict.ruling is Ruling.CHOSEN)
+    return max((limits.expect(trial).tokens_per_s for trial in passed), default=0.0)
 
 
 def _measured(trial: Trial) -> Measurement:
