@@ -10,6 +10,7 @@ from pathlib import Path
 from topology.discover import discover
 from topology.errors import TopologyError
 from topology.nouns import Topology
+from topology.outputs import why_overwritten
 from topology.readers import read_topology
 from topology.table import render_table
 from topology.tree import render_tree
@@ -44,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     out: Path | None = options.out
     files: list[Path] = options.files
     try:
+        refuse_overwriting({"--out": out}, inputs=files)
         show_topology(read_topology(files) if files else discover(), form=options.format, out=out)
     except TopologyError as exc:
         hint = f" ({exc.hint})" if exc.hint else ""
@@ -52,6 +54,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def refuse_overwriting(outputs: Mapping[str, Path | None], *, inputs: Sequence[Path]) -> None:
+    """Refuse to write over what is read.
+
+    Raises:
+        TopologyError: An output is an input, or another output.
+    """
+    if why := why_overwritten(outputs, inputs=inputs):
+        raise TopologyError(why)
 
 
 def show_topology(topology: Topology, *, form: str | None = None, out: Path | None = None) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from topology.cli import write_text
+from topology.cli import refuse_overwriting, write_text
 from topology.discover import discover
 from topology.errors import TopologyError
 from topology.graph import DeviceEdge
@@ -33,6 +33,7 @@ def main(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     failed = 2
     try:
+        refuse_overwriting({"--svg": options.svg}, inputs=options.files)
         topology = _read(options.files)
         failed = 1
         plan = plan_rings(topology, tp=options.tp, cp=options.cp)

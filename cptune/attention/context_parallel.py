@@ -7,6 +7,7 @@ D head dim.
 from collections.abc import Hashable, Sequence
 from copy import copy
 from dataclasses import replace
+from math import inf
 
 import torch
 import torch.distributed as dist
@@ -202,7 +203,8 @@ class ContextParallel:
             out_BSHD in the dtype of the queries.
 
         Raises:
-            ValueError: Shapes or types do not fit together or to what was promised at the start.
+            ValueError: Shapes or types do not fit together or to what was promised at the start, or
+                the scale is not above 0.
         """
         check_heads(q_BSHD, k_BSKD, v_BSKD)
         for what, x in (("q", q_BSHD), ("k", k_BSKD), ("v", v_BSKD)):
@@ -215,6 +217,8 @@ class ContextParallel:
             heads=heads, kv_heads=kv_heads, head_dim=head_dim, itemsize=dtype.itemsize
         )
         scale = head_dim**-0.5 if scale is None else scale
+        if not 0 < scale < inf:
+            raise ValueError(f"scale is {scale}, wanted a finite number above 0")
         attention = self._build_attention(q_BSHD, kv_heads=kv_heads, kernel=kernel, scale=scale)
         return attend_staged(q_BSHD, k_BSKD, v_BSKD, attention=attention)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import NoReturn
 
 from cyclopts import App
 
 from cptune import __version__
+from cptune.errors import SpecError
+from topology.outputs import why_overwritten
 
 SIGNALLED = 128  # an exit code is this and the signal's number
 TERMINATED = SIGNALLED + signal.SIGTERM
@@ -30,6 +34,16 @@ app = App(
 )
 app["--help"].group = "Options"
 app["--version"].group = "Options"
+
+
+def refuse_overwriting(outputs: Mapping[str, Path | None], *, inputs: Iterable[Path]) -> None:
+    """Refuse to write over what a command reads.
+
+    Raises:
+        SpecError: an output is an input, or another output.
+    """
+    if why := why_overwritten(outputs, inputs=inputs):
+        raise SpecError(why)
 
 
 def end_on_signals() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from cptune.balance.asked import BalanceAsked
-from cptune.cli.app import Format, app, end_on_signals
+from cptune.cli.app import Format, app, end_on_signals, refuse_overwriting
 from cptune.printing import print_answer, say
 
 if TYPE_CHECKING:
@@ -33,12 +34,13 @@ def balance(
     from cptune.report.balance import balance_page, study_lines
     from cptune.store.balance import open_lengths, write_balance
 
-    study = answer_asked(
-        asked or BalanceAsked(), open_file=open_lengths, measurer=_measurer(address)
-    )
-    if asked and asked.out:
+    asked = asked or BalanceAsked()
+    outputs = {"--out": asked.out, "--figure": asked.figure}
+    refuse_overwriting(outputs, inputs=[Path(asked.lengths)])
+    study = answer_asked(asked, open_file=open_lengths, measurer=_measurer(address))
+    if asked.out:
         write_balance(asked.out, study.rows)
-    if asked and asked.figure:
+    if asked.figure:
         from cptune.report.figures import balance_figure
         from cptune.store.files import write_durably
 

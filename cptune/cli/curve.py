@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from cptune.cli.app import TERMINATED, Format, app, end_on_signals
+from cptune.cli.app import TERMINATED, Format, app, end_on_signals, refuse_overwriting
 from cptune.domain.asked import CurveAsked
 from cptune.printing import print_answer, say
 
@@ -39,8 +39,9 @@ def curve(
     from cptune.spec import load
     from cptune.store.curve import write_curve
 
-    end_on_signals()
     asked, chosen = asked or CurveAsked(), load(spec)
+    refuse_overwriting({"--out": asked.out, "--figure": asked.figure}, inputs=[spec])
+    end_on_signals()
     try:
         found, kept = run_curve(
             chosen,

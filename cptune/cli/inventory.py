@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from cptune.cli.app import Format, app, end_on_signals
+from cptune.cli.app import Format, app, end_on_signals, refuse_overwriting
 from cptune.domain.probe import ProbeAsk
 from cptune.errors import SpecError
 from cptune.printing import print_answer, say
@@ -42,6 +42,7 @@ def _inventory(
     """
     from topology.cli import show_topology
 
+    refuse_overwriting({"--out": out}, inputs=files)
     found = _look(files, address=address)
     with _refused():
         show_topology(found, form=format, out=out)
@@ -73,6 +74,7 @@ def rings(
     for name, value in (("--tp", tp), ("--cp", cp)):
         if value < 1:
             raise SpecError(f"{name} is {value}; wanted 1 or more")
+    refuse_overwriting({"--svg": svg}, inputs=files)
     found = _look(files, address=address)
     plan = plan_rings(found, tp=tp, cp=cp)
     with _refused():
@@ -105,6 +107,7 @@ def probe(
     from cptune.report.probe import below_lines, probe_view
     from cptune.store.edges import write_probe
 
+    refuse_overwriting({"--out": out}, inputs=files)
     promised = _read(files) if files else None
     end_on_signals()
     probed = probe_cluster(ask, address=address, promised=promised, tell=say)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cptune.domain.checks import require_positive
+from cptune.domain.checks import require_positive, require_range
 from cptune.domain.placement import Device
 
 
@@ -15,6 +15,9 @@ class Verdict(StrEnum):
     KEPT = "kept"
     BELOW = "below"
     NOTHING_PROMISED = "nothing promised"
+
+
+_MOST_MIB = 4096  # a process for each device holds two of a payload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,8 @@ class ProbeAsk:
         Raises:
             ValueError: naming the field, its value and what was wanted.
         """
-        require_positive(self, "tp", "cp", "payload_mib", "repeats")
+        require_positive(self, "tp", "cp", "repeats")
+        require_range(self, 1, _MOST_MIB, "payload_mib")
         if self.tp * self.cp < 2:
             raise ValueError("tp is 1, cp is 1; wanted 2 ranks or more: one alone has no edge")
         if not 0 < self.share <= 1:

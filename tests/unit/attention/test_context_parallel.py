@@ -35,7 +35,15 @@ def test_scale_replaces_the_default() -> None:
     q, k, v = (make(shape) for shape in SHAPES_1.values())
     torch.testing.assert_close(cp.attend(q, k, v, scale=8**-0.5), cp.attend(q, k, v))
     mean = v.mean(dim=1, keepdim=True).repeat_interleave(2, dim=2).expand(1, 6, 4, 8)
-    torch.testing.assert_close(cp.attend(q, k, v, scale=0.0), mean)
+    torch.testing.assert_close(cp.attend(q, k, v, scale=1e-30), mean)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_scale_that_a_kernel_makes_nan_of_is_refused(scale) -> None:
+    cp = ContextParallel(None, seq_len=6)
+    q, k, v = (make(shape) for shape in SHAPES_1.values())
+    with pytest.raises(ValueError, match="wanted a finite number above 0"):
+        cp.attend(q, k, v, scale=scale)
 
 
 def test_positions_valid_and_shards_of_one_rank_are_the_whole() -> None:
