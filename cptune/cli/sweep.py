@@ -25,7 +25,7 @@ def sweep(
 ) -> int:
     """Search the legal layouts with real trials and choose the recipe.
 
-    Without SPEC: the built-in quickstart, four CPU processes on this machine, about two minutes.
+    Without SPEC: the built-in quickstart, four CPU processes on this machine, two to three minutes.
 
     Args:
         spec: A sweep.toml.
