@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from operator import index
 
 from cptune.attention.choices import read_choice
 from cptune.attention.mask import Mask, build_pattern
@@ -9,10 +10,16 @@ from cptune.attention.plan import Plan
 from cptune.attention.shard import Partition, Sharding
 from cptune.attention.strategy import Strategy, count_stages, count_ulysses
 
+_GIVEN = frozenset({"seq_len", "ulysses"})  # the others may be None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The keywords of ContextParallel that make a plan, as they were given."""
+    """The keywords of ContextParallel that make a plan, as they were given.
+
+    Raises:
+        ValueError: A number is not a whole one.
+    """
 
     seq_len: int
     cp_size: int
@@ -24,6 +31,14 @@ class Asked:
     ulysses: int
     stages: int | None
     nodes: Sequence[Hashable] | None
+
+    def __post_init__(self) -> None:
+        for name in ("seq_len", "window", "ulysses", "stages"):
+            value = getattr(self, name)
+            if value is not None or name in _GIVEN:
+                object.__setattr__(self, name, _whole(value, what=name))
+        if self.docs is not None:
+            object.__setattr__(self, "docs", _lengths(self.docs))
 
     def build_plan(self) -> Plan:
         """Read every word.
@@ -52,3 +67,21 @@ class Asked:
             ulysses=degree,
             nodes=None if self.nodes is None else tuple(self.nodes),
         )
+
+
+def _lengths(docs: object) -> tuple[int, ...]:
+    try:
+        given = tuple(docs)  # pyrefly: ignore[bad-argument-type] - which is what it refuses
+    except TypeError:
+        raise ValueError(f"docs is {docs!r}, wanted the lengths of the documents") from None
+    return tuple(_whole(length, what="a length in docs") for length in given)
+
+
+def _whole(value: object, *, what: str) -> int:
+    """An integer of any type; 2.0 is none, since what computed it may come to 2.5."""
+    try:
+        if not isinstance(value, bool):
+            return index(value)  # pyrefly: ignore[bad-argument-type] - which is what it refuses
+    except TypeError:
+        pass
+    raise ValueError(f"{what} is {value!r}, wanted a whole number")

@@ -13,6 +13,6 @@ def read_choice(value: str, *, what: str, choices: Iterable[str]) -> str:
     allowed = list(choices)
     if value in allowed:
         return value
-    near = difflib.get_close_matches(value, allowed, n=1, cutoff=0.4)
+    near = difflib.get_close_matches(f"{value}", allowed, n=1, cutoff=0.4)
     hint = f"; did you mean '{near[0]}'?" if near else ""
     raise ValueError(f"{what} is {value!r}, wanted one of {', '.join(allowed)}{hint}")

@@ -120,7 +120,7 @@ class ContextParallel:
             ValueError: The mask is not document, or they do not add up to seq_len.
         """
         other = copy(self)
-        other._asked = replace(self._asked, docs=tuple(docs))
+        other._asked = replace(self._asked, docs=docs)
         other._lay_out(other._asked)
         return other
 

@@ -1,5 +1,8 @@
 """The public class on one rank, where no process group exists, and what it refuses."""
 
+import re
+
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -187,3 +190,30 @@ def test_a_kernel_that_cannot_run_is_an_error_and_not_another_kernel() -> None:
 def test_shard_wants_the_whole_sequence() -> None:
     with pytest.raises(ValueError, match="x has 5 rows along dim 0, wanted seq_len = 6"):
         ContextParallel(None, seq_len=6).shard(torch.zeros(5), dim=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"seq_len": 2.5}, "seq_len is 2.5, wanted a whole number"),
+        ({"seq_len": float("nan")}, "seq_len is nan"),
+        ({"seq_len": "8"}, "seq_len is '8'"),
+        ({"seq_len": None}, "seq_len is None"),
+        ({"seq_len": 8, "window": 1.5}, "window is 1.5"),
+        ({"seq_len": 8, "stages": 1.0}, "stages is 1.0"),
+        ({"seq_len": 8, "ulysses": None}, "ulysses is None"),
+        ({"seq_len": 8, "mask": "document", "docs": [4.5, 3.5]}, "a length in docs is 4.5"),
+        ({"seq_len": 8, "mask": "document", "docs": [True, 7]}, "a length in docs is True"),
+        ({"seq_len": 8, "mask": "document", "docs": 8}, "docs is 8, wanted the lengths"),
+        ({"seq_len": 8, "mask": 3}, "mask is 3, wanted one of"),
+        ({"seq_len": 8, "dkv_wire": torch.bfloat16}, "dkv_wire is torch.bfloat16, wanted one of"),
+    ],
+)
+def test_what_is_no_whole_number_or_no_word_is_refused(given, said) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        ContextParallel(None, **given)
+
+
+def test_integers_of_other_libraries_are_integers() -> None:
+    cp = ContextParallel(None, seq_len=np.int64(8), mask="document", docs=torch.tensor([4, 4]))
+    assert cp.positions.tolist() == [0, 1, 2, 3] * 2
