@@ -27,7 +27,8 @@ from cptune.domain.guards import (
 from cptune.domain.layout import ParallelLayout
 from cptune.domain.outcome import Failure, Measurement, OutcomeKind
 from cptune.domain.rules import Setting, describe, why_infeasible
-from cptune.domain.study import SweepSpec
+from cptune.domain.study import SweepSpec, TraceKind
+from cptune.domain.workload import divisors
 from cptune.errors import SpecError
 from cptune.predict.limits import RateGuard
 from cptune.seams import Launcher
@@ -109,6 +110,9 @@ class CurvePlan:
         parts = {max(1, own // 4), max(1, own // 2), own}
         self.seq_lens = _numbers("--seq-lens", asked.seq_lens) or sorted(parts)
         self.cps = _numbers("--cp", asked.cp) or sorted({*spec.axes.cp})
+        ranks = divisors(spec.cluster.world_size or 1)
+        if odd := [cp for cp in _numbers("--cp", asked.cp) if cp not in ranks]:
+            raise SpecError(f"--cp has {odd[0]}; wanted a divisor of {ranks[-1]} ranks: {ranks}")
         self.granule = max(1, self.seq_lens[0] // _GRANULES)
 
     def at(self, seq_len: int) -> SweepSpec:
@@ -117,7 +121,13 @@ class CurvePlan:
         return replace(
             spec,
             workload=replace(spec.workload, seq_len=seq_len),
-            budget=replace(spec.budget, warmup_steps=_WARMUP_STEPS, steps=_STEPS),
+            budget=replace(
+                spec.budget,
+                warmup_steps=_WARMUP_STEPS,
+                steps=_STEPS,
+                max_steps=_STEPS,
+                trace=TraceKind.OFF,
+            ),
         )
 
     def search(self, capacity_bytes: int) -> LengthSearch:
@@ -241,7 +251,7 @@ def _numbers(word: str, text: str) -> list[int]:
         SpecError: when it holds anything else.
     """
     try:
-        found = sorted({int(part) for part in text.split(",") if part.strip()})
+        found = sorted({int(part) for part in text.split(",")}) if text.strip() else []
     except ValueError:
         raise SpecError(f"{word} is {text!r}; wanted whole numbers, as in 1024,2048") from None
     if found and found[0] < 1:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from math import floor
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, get_args
 
-from cyclopts import App
+from cyclopts import App, ArgumentCollection
 
 from cptune import __version__
 from cptune.errors import SpecError
@@ -25,12 +26,32 @@ class Format(StrEnum):
     JSON = "json"
 
 
+def _refuse_fractions(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Cyclopts rounds 1.5 to the 2 that nobody asked for.
+
+    Raises:
+        SpecError: naming the flag, the value and the nearest whole numbers.
+    """
+    del app, commands
+    for argument in arguments:
+        if int not in {argument.hint, *get_args(argument.hint)}:
+            continue
+        for value in (token.value for token in argument.tokens):
+            if "." in value and value.strip("+-").replace(".", "", 1).isdecimal():
+                low = floor(float(value))
+                if low != float(value):
+                    raise SpecError(
+                        f"{argument.name} is {value}; wanted a whole number, {low} or {low + 1}"
+                    )
+
+
 app = App(
     name="cptune",
     version=__version__,
     help="Find the complete parallel recipe for long-context training, with the evidence for it."
     "\n\n--debug shows the traceback of an error.",
     version_flags=["--version"],
+    config=_refuse_fractions,
 )
 app["--help"].group = "Options"
 app["--version"].group = "Options"

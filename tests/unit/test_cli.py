@@ -255,3 +255,17 @@ def test_ctrl_c_during_the_imports_ends_with_130_and_no_traceback(monkeypatch):
         start()
 
     assert ended.value.code == 130
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["trace", "run", "1.5"], "TRIAL is 1.5; wanted a whole number, 1 or 2"),
+        (["balance", "--world", "8.6"], "--world is 8.6; wanted a whole number, 8 or 9"),
+        (["topology", "rings", "--tp", "1.6", "--cp", "2"], "--tp is 1.6"),
+        (["topology", "probe", "--cp", "2.5"], "--cp is 2.5"),
+    ],
+)
+def test_a_fraction_where_a_whole_number_is_wanted_is_not_rounded(capsys, words, said):
+    assert run(words) == 2
+    assert said in capsys.readouterr().err

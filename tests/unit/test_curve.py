@@ -119,10 +119,22 @@ def test_a_degree_that_trains_something_else_is_no_point_of_the_curve():
     assert "CP=4 at 512 tokens: wrong_result" in curve.warnings()[0]
 
 
-def test_an_illegal_degree_is_a_row_with_its_reason():
-    curve, tried, _ = study(rest_of=linear, asked=CurveAsked(seq_lens="512", cp="3"))
+def test_an_illegal_degree_of_the_axes_is_a_row_with_its_reason():
+    spec = resolve(sweep_spec(), None)
+    plan = CurvePlan(spec, CurveAsked(seq_lens="512"))
+    plan.cps = [3]
+    launcher = ScriptedLauncher()
+    made = CurveStudy(
+        plan,
+        launcher_of=lambda at: launcher,
+        capacity_bytes=CAPACITY,
+        cores=[None],
+        keep=lambda row, rows: None,
+    )
 
-    assert tried == []
+    curve = made.run()
+
+    assert launcher.launched == []
     assert [row.kind for row in curve.rows] == [OutcomeKind.INFEASIBLE]
     assert curve.rows[0].reason
 
@@ -142,7 +154,9 @@ def test_a_trial_that_crashed_is_not_bisected():
     assert [row.kind for row in made.run().rows] == [OutcomeKind.CRASHED]
 
 
-@pytest.mark.parametrize(("lens", "cp"), [("1k", ""), ("", "two"), ("0,5", ""), ("", "-2")])
+@pytest.mark.parametrize(
+    ("lens", "cp"), [("1k", ""), ("", "two"), ("0,5", ""), ("", "-2"), ("512,,", ""), ("", "3")]
+)
 def test_a_list_that_is_none_is_refused(lens, cp):
     spec = resolve(sweep_spec(), None)
 
