@@ -42,14 +42,15 @@ def run_relay(device: str) -> dict[str, object]:
     q, k, v, dout = inputs_of(cp)
     seconds, edge_bytes, host_bytes = [], 0, 0
     for _ in range(TURNS):
-        ring.forward_bytes = ring.backward_bytes = 0
+        ring.traffic.reset()
         dist.barrier()
         before, start = sent_bytes(device), time.perf_counter()
         ring.backward(dout, inputs=(q, k, v), result=ring.forward(q, k, v))
         dist.barrier()
         seconds.append(time.perf_counter() - start)
-        edge_bytes, host_bytes = ring.forward_bytes + ring.backward_bytes, sent_bytes(device)
-        host_bytes -= before
+        traffic = ring.traffic
+        edge_bytes = traffic.forward_sent_bytes + traffic.backward_sent_bytes
+        host_bytes = sent_bytes(device) - before
     return {"seconds": seconds[1:], "edge_bytes": edge_bytes, "host_bytes": host_bytes}
 
 
