@@ -12,12 +12,10 @@ from typing import TypeVar
 
 from cptune.balance.batches import Batches, Timed, time_batches
 from cptune.bench.calls import COLLECTIVE_S, RankCall
-from cptune.bench.job import Rendezvous
+from cptune.bench.job import GRACE_S, PEER_LOST, Rendezvous
 from cptune.errors import ClusterError
 
 _HOST = "127.0.0.1"
-_GRACE_S = 1.5  # after the first failure, for the rank that caused it to say so
-_PEER_LOST = ("connection closed", "connection reset", "connection refused", "broken pipe")
 _Given = TypeVar("_Given")
 _Found = TypeVar("_Found")
 
@@ -94,7 +92,7 @@ def _collect(pipes: list[Connection]) -> list[_Found]:
         for pipe in (one for one in due if one in ready):
             _receive(pipe, found=found, failures=failures)
         if failures:
-            deadline_s = min(deadline_s, time.monotonic() + _GRACE_S)
+            deadline_s = min(deadline_s, time.monotonic() + GRACE_S)
     if failures:
         # Those who lost a peer say so too, and may be heard first.
         pipe = min(failures, key=lambda one: _has_lost_a_peer(failures[one]))
@@ -105,7 +103,7 @@ def _collect(pipes: list[Connection]) -> list[_Found]:
 
 
 def _has_lost_a_peer(failure: str) -> bool:
-    return any(words in failure.lower() for words in _PEER_LOST)
+    return any(words in failure.lower() for words in PEER_LOST)
 
 
 def _receive(

@@ -10,6 +10,11 @@ from cptune.domain.timing import StopRule
 from cptune.domain.units import bytes_text
 from cptune.domain.workload import ModelShape, Workload
 
+#: After the first rank that failed, seconds for the one that caused it to say so.
+GRACE_S = 1.5
+#: What a rank's error says, in lower case, when it lost a peer: the peer knows why.
+PEER_LOST = ("connection closed", "connection reset", "connection refused", "broken pipe")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendezvous:

@@ -12,11 +12,10 @@ import ray
 import ray.exceptions
 
 from cptune.bench.calls import COLLECTIVE_S, RankCall
-from cptune.bench.job import Rendezvous
+from cptune.bench.job import GRACE_S, Rendezvous
 from cptune.cluster.failures import failure_from, most_telling
 from cptune.cluster.gang import Gang
 from cptune.cluster.inventory import cpu_devices
-from cptune.cluster.ray_launcher import GRACE_S
 from cptune.cluster.session import joined_cluster
 from cptune.domain.outcome import Failure
 from cptune.errors import ClusterError

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import ray.exceptions
 
-from cptune.bench.job import MemoryBudgetExceededError
+from cptune.bench.job import PEER_LOST, MemoryBudgetExceededError
 from cptune.domain.outcome import Failure, MemoryShortage, OomKind, OutcomeKind
 from cptune.errors import ClusterError
 
@@ -24,7 +24,6 @@ _TELLING = (
     OutcomeKind.TIMEOUT,
 )
 _TIMED_OUT = ("timed out", "timeout")
-_PEER_LOST = ("connection closed", "connection reset", "connection refused", "broken pipe")
 _SHOWN_LINES = 3  # of a traceback, in the message of a crash
 
 
@@ -76,7 +75,7 @@ def _told(exc: BaseException) -> tuple[OutcomeKind, str]:
     if isinstance(exc, (RuntimeError, OSError)):
         if any(word in text for word in _TIMED_OUT):
             return OutcomeKind.TIMEOUT, f"a collective timed out: {_brief(exc)}"
-        if any(word in text for word in _PEER_LOST):
+        if any(word in text for word in PEER_LOST):
             return OutcomeKind.COMMUNICATION, f"a peer was lost: {_brief(exc)}"
     frames = traceback.extract_tb(exc.__traceback__)[-_SHOWN_LINES:]
     places = " > ".join(f"{frame.name}:{frame.lineno}" for frame in frames)

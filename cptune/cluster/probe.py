@@ -8,7 +8,7 @@ from dataclasses import replace
 import ray
 import ray.exceptions
 
-from cptune.bench.job import ProbeJob, Rendezvous
+from cptune.bench.job import GRACE_S, ProbeJob, Rendezvous
 from cptune.cluster.connection import RayNode
 from cptune.cluster.failures import failure_from, most_telling
 from cptune.cluster.gang import Gang
@@ -24,7 +24,6 @@ from topology.nouns import Topology
 
 TRANSPORT = "gloo"
 _EXCHANGE_S = 120.0  # one payload over one edge, and the wait of all other ranks for it
-_GRACE_S = 1.5  # after the first failure, for the rank that caused it to say so
 
 
 def probe_cluster(
@@ -130,7 +129,7 @@ def _collect(
     """Every rank's readings; after a first failure only what comes at once."""
     waiting, readings, failures = dict(places), list[EdgeReading](), list[Failure]()
     while waiting:
-        done, _ = ray.wait(list(waiting), num_returns=1, timeout=_GRACE_S if failures else None)
+        done, _ = ray.wait(list(waiting), num_returns=1, timeout=GRACE_S if failures else None)
         if not done:
             break
         rank, device = waiting.pop(done[0])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import ray
 import ray.exceptions
 
-from cptune.bench.job import RankJob, Rendezvous
+from cptune.bench.job import GRACE_S, RankJob, Rendezvous
 from cptune.cluster.failures import failure_from, most_telling
 from cptune.cluster.gang import Gang
 from cptune.domain.candidate import Candidate
@@ -17,7 +17,6 @@ from cptune.domain.outcome import Failure, Measurement, OutcomeKind, RankReport,
 from cptune.domain.placement import Device, Placement, RankPlace, place
 from cptune.domain.study import SweepSpec
 
-GRACE_S = 1.5  # after the first failure, for the rank that caused it to say so
 _TIMED_SHARE = 0.5  # of the trial deadline: no step is added after it
 _COLLECTIVE_SHARE = 0.5  # of the trial deadline: a stuck collective must time out well before it
 
