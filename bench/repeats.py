@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from statistics import median
 
+from bench.floor import twins
 from bench.published import Published
 from bench.record import Table
-from cptune.domain.candidate import DataParallelKind, Recompute
 
 _FAR = 1.5  # runs of one layout that lie farther apart were not the same machine
 
@@ -28,7 +26,7 @@ def by_size(
     for world in worlds:
         found = [one for one in rows if one.world_size == world]
         errors = sorted(abs(ratio(one) - 1) for one in found)
-        apart = sorted(max(times) / min(times) for times in _twins(found))
+        apart = sorted(_apart(pair) for pair in twins(found))
         lines.append(
             [
                 f"{world} GPUs",
@@ -57,10 +55,6 @@ def by_size(
     )
 
 
-def _twins(rows: Sequence[Published]) -> list[list[float]]:
-    """Step times of the rows of one size that are one layout but for the ZeRO stage."""
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for one in rows:
-        plain = replace(one.candidate, data_parallel=DataParallelKind.DDP, recompute=Recompute.NONE)
-        found[one.model, plain.key].append(one.step_s)
-    return [times for times in found.values() if len(times) > 1]
+def _apart(pair: Sequence[Published]) -> float:
+    times = [one.step_s for one in pair]
+    return max(times) / min(times)
