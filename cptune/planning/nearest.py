@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 from math import log2
 
@@ -18,10 +18,13 @@ from cptune.domain.candidate import (
 from cptune.domain.rules import Setting, why_infeasible
 from cptune.domain.workload import divisors, nearest_divisor
 from cptune.planning.row import layout_json, shortage_bytes
+from cptune.predict.memory import MemoryBand
 from cptune.predict.prediction import Predictor
 
 _SHOWN = 3
 _CHANGES = 2
+_CHOICES = ("recompute", "loss", "data_parallel", "micro_batch")
+_WIDER = ("tp", "cp", "pp")
 
 
 def exchanged(candidate: Candidate) -> Candidate:
@@ -75,48 +78,93 @@ def _distance(a: Candidate, b: Candidate) -> float:
 def lighter(
     candidate: Candidate, predictor: Predictor, setting: Setting
 ) -> list[dict[str, object]]:
-    """The two single changes that lower the likely peak most, and what is still missing after."""
-    found = list[tuple[float, str, Candidate]]()
-    for words, changed in _single_changes(candidate):
-        if not why_infeasible(changed, setting):
-            found.append((predictor.memory(changed).likely_bytes, words, changed))
-    found.sort(key=lambda one: one[:2])
-    before = predictor.memory(candidate).likely_bytes
+    """The two nearest changes that need less memory, first those that fit.
+
+    Single changes; where none of them likely fits, two at once. Of those that fit the fastest come
+    first; of those that do not, the ones that miss least.
+    """
+    found = list(_lighter(candidate, _single_changes(candidate), predictor, setting))
+    if not any(one.beyond_bytes == 0 for one in found):
+        found += _lighter(candidate, _double_changes(candidate), predictor, setting)
+    found.sort(key=lambda one: one.order)
     return [
         {
-            "change": words,
-            "peak_bytes": round(peak),
-            "short_bytes": round(shortage_bytes(predictor.memory(changed).low_bytes, predictor)),
-            "layout": layout_json(changed, predictor),
+            "change": one.words,
+            "peak_bytes": round(one.band.likely_bytes),
+            "fits": predictor.fits(one.band),
+            "beyond_bytes": round(one.beyond_bytes),
+            "short_bytes": round(shortage_bytes(one.band.low_bytes, predictor)),
+            "layout": layout_json(one.candidate, predictor),
         }
-        for peak, words, changed in found[:_CHANGES]
-        if peak < before
+        for one in found[:_CHANGES]
     ]
 
 
-def _single_changes(candidate: Candidate) -> Iterator[tuple[str, Candidate]]:
-    half = candidate.micro_batch // 2 or 1
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """A lighter layout, what changed, and by how much its likely peak still misses."""
+
+    words: str
+    candidate: Candidate
+    band: MemoryBand
+    beyond_bytes: float
+    step_s: float
+
+    @property
+    def order(self) -> tuple[float, float, str]:
+        return self.beyond_bytes, self.step_s, self.words
+
+
+def _lighter(
+    candidate: Candidate,
+    changes: Iterable[Candidate],
+    predictor: Predictor,
+    setting: Setting,
+) -> Iterator[_Change]:
+    """The legal ones among the changes that lower the likely peak, each layout once."""
+    before, seen = predictor.memory(candidate).likely_bytes, set[Candidate]()
+    for changed in changes:
+        if changed in seen or why_infeasible(changed, setting):
+            continue
+        seen.add(changed)
+        band = predictor.memory(changed)
+        if band.likely_bytes < before:
+            yield _Change(
+                words=_words(candidate, changed),
+                candidate=changed,
+                band=band,
+                beyond_bytes=predictor.beyond_bytes(band),
+                step_s=predictor.predict(changed, band).time.step_s,
+            )
+
+
+def _double_changes(candidate: Candidate) -> Iterator[Candidate]:
+    """Two single changes at once, of different axes or of one twice."""
+    for once in _single_changes(candidate):
+        yield from (twice for twice in _single_changes(once) if twice != candidate)
+
+
+def _words(before: Candidate, after: Candidate) -> str:
+    """What changed, dp last: it gives the ranks that the others take."""
+    old, new = before.axes(), after.axes()
+    changed = (name for name in (*_CHOICES, *_WIDER, "dp") if old[name] != new[name])
+    return ", ".join(f"{name} {old[name]} -> {new[name]}" for name in changed)
+
+
+def _single_changes(candidate: Candidate) -> Iterator[Candidate]:
     options = (
-        ("recompute", replace(candidate, recompute=Recompute.SELECTIVE)),
-        ("recompute", replace(candidate, recompute=Recompute.FULL)),
-        ("loss", replace(candidate, loss=LossKind.CHUNKED)),
-        ("data_parallel", replace(candidate, data_parallel=DataParallelKind.ZERO1)),
-        ("data_parallel", replace(candidate, data_parallel=DataParallelKind.FSDP)),
-        ("micro_batch", replace(candidate, micro_batch=half)),
+        replace(candidate, recompute=Recompute.SELECTIVE),
+        replace(candidate, recompute=Recompute.FULL),
+        replace(candidate, loss=LossKind.CHUNKED),
+        replace(candidate, data_parallel=DataParallelKind.ZERO1),
+        replace(candidate, data_parallel=DataParallelKind.FSDP),
+        replace(candidate, micro_batch=candidate.micro_batch // 2 or 1),
     )
-    for name, changed in options:
-        if changed != candidate:
-            yield f"{name} {getattr(candidate, name)} -> {getattr(changed, name)}", changed
+    yield from (changed for changed in options if changed != candidate)
     lay = candidate.layout
     if lay.dp % 2:
         return
-    wider = (
-        ("tp", replace(lay, tp=2 * lay.tp, dp=lay.dp // 2)),
-        ("cp", replace(lay, cp=2 * lay.cp, dp=lay.dp // 2)),
-        ("pp", replace(lay, pp=2 * lay.pp, dp=lay.dp // 2)),
-    )
-    for name, layout in wider:
-        words = f"{name} {getattr(lay, name)} -> {getattr(layout, name)}"
+    for name in _WIDER:
+        layout = replace(lay, dp=lay.dp // 2, **{name: 2 * getattr(lay, name)})
         sharding = ShardingKind.ZIGZAG if lay.cp == 1 else candidate.sharding
-        changed = exchanged(replace(candidate, layout=layout, sharding=sharding)).canonical()
-        yield f"{words}, dp {lay.dp} -> {layout.dp}", changed
+        yield exchanged(replace(candidate, layout=layout, sharding=sharding)).canonical()

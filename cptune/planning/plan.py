@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from cptune.domain.candidate import Candidate
 from cptune.domain.study import SweepSpec
@@ -13,20 +12,12 @@ from cptune.planning.explain import setting_of
 from cptune.planning.machine import build_case
 from cptune.planning.nearest import lighter
 from cptune.planning.row import layout_json, row_json, shortage_bytes
-from cptune.predict.prediction import Prediction, Predictor
+from cptune.planning.shortlist import Planned, pareto, worth_measuring
+from cptune.predict.prediction import Predictor
 
 _MEMORY = "memory"
-_SHORTLIST = 6
 #: Rows that are printed unless told otherwise: in JSON, and in a table.
 TOP, TABLE_ROWS = 1000, 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """A candidate that may be tried, with its prediction."""
-
-    candidate: Candidate
-    prediction: Prediction
 
 
 def plan(spec: SweepSpec, *, top: int = TOP) -> dict[str, object]:
@@ -49,14 +40,16 @@ def plan(spec: SweepSpec, *, top: int = TOP) -> dict[str, object]:
         key=lambda planned: _order(planned, predictor),
     )
     shown = ranked[:top] if top else ranked
+    worth = worth_measuring(ranked, predictor)
     answer: dict[str, object] = {
         "counts": {
             "legal": len(ranked),
             "excluded": {rule: count for rule, count in sorted(excluded.items()) if count},
         },
         "rows": [row_json(one.candidate, predictor, one.prediction) for one in shown],
-        "pareto": [one.candidate.key for one in pareto(ranked)],
-        "measure": [one.candidate.key for one in worth_measuring(ranked)],
+        "pareto": [one.candidate.key for one in pareto(ranked, predictor)],
+        "measure": [one.planned.candidate.key for one in worth],
+        "measure_why": {one.planned.candidate.key: one.why for one in worth},
     }
     if not ranked:
         closest = _closest(legal.candidates, predictor)
@@ -71,31 +64,6 @@ def _order(planned: Planned, predictor: Predictor) -> tuple[object, ...]:
     tight = predictor.is_tight(planned.prediction.memory)
     lay = planned.candidate.layout
     return (tight, planned.prediction.time.step_s, lay.cp, lay.tp, lay.pp, planned.candidate.key)
-
-
-def pareto(ranked: Sequence[Planned]) -> list[Planned]:
-    """The front of throughput and CP: no other is as fast with as small a CP."""
-    best: dict[int, Planned] = {}
-    for planned in ranked:
-        best.setdefault(planned.candidate.layout.cp, planned)
-    front = list[Planned]()
-    for cp in sorted(best):
-        if not front or best[cp].prediction.time.step_s < front[-1].prediction.time.step_s:
-            front.append(best[cp])
-    return front
-
-
-def worth_measuring(ranked: Sequence[Planned]) -> list[Planned]:
-    """The shortest list: the best, the front, and the smallest CP whose fit is not known.
-
-    One run at the edge of memory teaches more about the band than five inside it.
-    """
-    edge = [one for one in ranked if one.prediction.fits == "unknown"]
-    edge.sort(key=lambda one: (one.candidate.layout.cp, one.prediction.time.step_s))
-    chosen: dict[str, Planned] = {}
-    for planned in [*ranked[:2], *pareto(ranked), *edge[:1]]:
-        chosen.setdefault(planned.candidate.key, planned)
-    return list(chosen.values())[:_SHORTLIST]
 
 
 def _closest(candidates: Sequence[Candidate], predictor: Predictor) -> Candidate | None:

@@ -106,10 +106,14 @@ class Predictor:
 
     def is_tight(self, band: MemoryBand) -> bool:
         """Does the likely peak leave less than the margin? Allocators then retry, steps crawl."""
+        return self.beyond_bytes(band) > 0
+
+    def beyond_bytes(self, band: MemoryBand) -> float:
+        """By how much the likely peak exceeds what leaves the margin; 0 on an unknown capacity."""
         machine = self.case.machine
         room = machine.capacity_bytes * (1 - machine.memory_margin)
         needed = band.likely_bytes + band.worst.reserve_bytes
-        return bool(machine.capacity_bytes) and needed > room
+        return max(0.0, needed - room) if machine.capacity_bytes else 0.0
 
     def predict(self, candidate: Candidate, band: MemoryBand | None = None) -> Prediction:
         """Memory and time.

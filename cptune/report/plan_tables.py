@@ -10,14 +10,15 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from cptune.domain.units import bytes_text, common_unit, in_unit
 from cptune.report.tables import section
 
-_GIB = 1 << 30
+_PEAK = "peak"
 _COLUMNS = (
     ("#", "right"),
     ("layout", "left"),
     ("recompute, loss, dp", "left"),
-    ("GiB", "right"),
+    (_PEAK, "right"),
     ("fits", "left"),
     ("step s", "right"),
     ("tokens/s/GPU", "right"),
@@ -33,18 +34,20 @@ def plan_view(answer: Mapping[str, Any]) -> Group:
     legal = counts["legal"]
     title = f"{legal} layouts may be tried; the best {len(rows)} of them"
     table = Table(title=title, title_justify="left", expand=False, box=SIMPLE_HEAD)
+    size, unit = common_unit(row["memory"]["peak_bytes"] for row in rows)
     for name, justify in _COLUMNS:
-        right = justify == "right"
-        table.add_column(name, justify="right" if right else "left", no_wrap=name != "layout")
+        right, title = justify == "right", unit if name == _PEAK else name
+        table.add_column(title, justify="right" if right else "left", no_wrap=name != "layout")
     for number, row in enumerate(rows, start=1):
-        table.add_row(*(Text(cell) for cell in _cells(number, row)))
+        table.add_row(*(Text(cell) for cell in _cells(number, row, size)))
     excluded = [f"{count} by {rule}" for rule, count in counts["excluded"].items()]
     parts = [table] if rows else []
     parts += [section("Excluded", excluded or ["nothing"])]
     if uneven := _straggler_table(rows):
         parts += [section("Attention work of the slowest group over the mean", uneven)]
     if rows:
-        parts += [section("Worth measuring", answer["measure"])]
+        why = answer["measure_why"]
+        parts += [section("Worth measuring", [f"{key}: {why[key]}" for key in answer["measure"]])]
         parts += [section("Front of throughput and CP", answer["pareto"])]
     else:
         parts += [section("Nothing fits", nothing_fits_lines(answer))]
@@ -56,21 +59,29 @@ def nothing_fits_lines(answer: Mapping[str, Any]) -> list[str]:
     nothing = answer["nothing_fits"]
     if nothing["closest"] is None:
         return ["no layout is legal; the rules that exclude them are counted above"]
-    short, capacity = nothing["short_bytes"] / _GIB, nothing["capacity_bytes"] / _GIB
+    short, capacity = nothing["short_bytes"], nothing["capacity_bytes"]
     return [
-        f"the closest, {layout_text(nothing['closest'])}, is {short:.1f} GiB above the "
-        f"{capacity:.1f} GiB of a device even at its lowest",
+        f"the closest, {layout_text(nothing['closest'])}, is {bytes_text(short)} above the "
+        f"{bytes_text(capacity)} of a device even at its lowest",
         *lighter_lines(answer["lighter"]),
     ]
 
 
 def lighter_lines(changes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The nearest changes that need less memory."""
+    """The nearest changes that need less memory, and whether they fit or by how much they miss."""
     return [
-        f"{one['change']}: peak {one['peak_bytes'] / _GIB:.1f} GiB"
-        + (f", still {one['short_bytes'] / _GIB:.1f} GiB short" if one["short_bytes"] else "")
-        for one in changes
+        f"{one['change']}: peak {bytes_text(one['peak_bytes'])}, {_fit(one)}" for one in changes
     ]
+
+
+def _fit(change: Mapping[str, Any]) -> str:
+    if change["fits"] == "yes":
+        return "fits"
+    if change["short_bytes"]:
+        return f"still {bytes_text(change['short_bytes'])} short at its lowest"
+    if change["beyond_bytes"]:
+        return f"likely {bytes_text(change['beyond_bytes'])} beyond the margin"
+    return "likely fits"
 
 
 def explain_view(answer: Mapping[str, Any]) -> Group:
@@ -98,13 +109,13 @@ def layout_text(layout: Mapping[str, Any]) -> str:
     return " ".join([*words, f"mb{layout['micro_batch']}x{layout['accumulation']}"])
 
 
-def _cells(number: int, row: Mapping[str, Any]) -> list[str]:
+def _cells(number: int, row: Mapping[str, Any], unit_bytes: int) -> list[str]:
     layout, memory = row["layout"], row["memory"]
     return [
         str(number),
         layout_text(layout),
         f"{layout['recompute']}, {layout['loss']}, {layout['data_parallel']}",
-        f"{memory['peak_bytes'] / _GIB:.1f}",
+        in_unit(memory["peak_bytes"], unit_bytes),
         memory["fits"],
         f"{row['step_s']:.3g}",
         f"{row['tokens_per_s_per_gpu']:.0f}",
@@ -121,16 +132,16 @@ def _exposed_s(row: Mapping[str, Any]) -> float:
 def _cost_lines(answer: Mapping[str, Any]) -> list[str]:
     memory, time = answer["memory"], answer["time"]
     parts = ("states", "activation", "logits", "comm", "workspace", "reserve")
-    held = ", ".join(f"{name} {memory[f'{name}_bytes'] / _GIB:.1f}" for name in parts)
-    low, likely, high = (
-        memory[name] / _GIB for name in ("peak_lo_bytes", "peak_bytes", "peak_hi_bytes")
-    )
+    peaks = [memory[name] for name in ("peak_lo_bytes", "peak_bytes", "peak_hi_bytes")]
+    size, unit = common_unit(peaks)
+    held = ", ".join(f"{name} {in_unit(memory[f'{name}_bytes'], size)}" for name in parts)
+    low, likely, high = (in_unit(one, size) for one in peaks)
     lines = [
-        f"memory GiB: {low:.1f} to {high:.1f}, likely {likely:.1f} on rank "
+        f"memory {unit}: {low} to {high}, likely {likely} on rank "
         f"{memory['worst_rank']} of stage {memory['worst_stage']}: {held}",
         f"fits: {memory['fits']}"
         + (
-            f", short by {answer['short_bytes'] / _GIB:.1f} GiB at the lowest"
+            f", short by {bytes_text(answer['short_bytes'])} at the lowest"
             if answer.get("short_bytes")
             else ""
         ),

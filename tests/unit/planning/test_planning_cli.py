@@ -89,7 +89,7 @@ def test_nothing_fits_exits_1_in_words(spec, tmp_path, capsys):
     code, out, _ = call(capsys, "plan", str(small))
     assert code == 1
     assert "Nothing fits" in out
-    assert "GiB above the 0.9 GiB" in out
+    assert "GiB above the 953.67 MiB of a device" in out
     none = tmp_path / "none.toml"
     none.write_text(SPEC.replace("world_size = 64", "world_size = 63"))
     code, out, _ = call(capsys, "plan", str(none))
@@ -211,3 +211,20 @@ def test_lengths_that_are_no_file_and_no_distribution_are_refused_with_their_lin
     assert (code, out) == (2, "")
     assert "documents.toml:7: workload.lengths | " in err
     assert "no file and no distribution" in err
+
+
+def test_a_small_model_is_printed_in_a_unit_that_shows_it(tmp_path, capsys):
+    path = tmp_path / "tiny.toml"
+    path.write_text(
+        '[model]\npreset = "tiny"\n[workload]\nseq_len = 2048\nglobal_batch_seqs = 4\n'
+        'precision = "fp32"\n[cluster]\ngpu = "cpu"\nworld_size = 4\n'
+        "device_memory_bytes = 16500000\n"
+    )
+    _, out, _ = call(capsys, "plan", str(path))
+    assert "MiB" in out
+    assert "GiB" not in out
+    assert " 0.0 " not in out
+    _, out, _ = call(capsys, "explain", str(path), "--cp", "1")
+    assert "memory MiB: " in out
+    assert "short by " in out
+    assert "KiB at the lowest" in out

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cptune.domain.asked import Asked
-from cptune.domain.candidate import Recompute, ShardingKind
+from cptune.domain.candidate import DataParallelKind, LossKind, Recompute, ShardingKind
 from cptune.errors import SpecError
 from cptune.planning.explain import explain
 from cptune.planning.plan import plan
@@ -128,8 +128,37 @@ def test_what_is_too_big_says_by_how_much_and_the_two_nearest_changes():
     answer = explain(spec(), Asked(cp=4, recompute=Recompute.NONE))
     assert answer["memory"]["fits"] == "no"
     assert answer["short_bytes"] > 50 * GIB
-    assert answer["lighter"][0]["change"] == "recompute none -> full"
+    assert answer["lighter"][0]["change"] == "tp 1 -> 4, dp 16 -> 4"
     assert len(answer["lighter"]) == 2
+
+
+@pytest.mark.parametrize("cp", [4, 8])
+def test_changes_that_likely_fit_come_first_and_others_say_what_they_miss(cp):
+    room = 85_520_809_984 * 0.92
+    found = explain(spec(), Asked(cp=cp))["lighter"]
+    assert [one["beyond_bytes"] for one in found] == sorted(one["beyond_bytes"] for one in found)
+    assert found[0]["beyond_bytes"] == 0
+    for one in found:
+        layout = one["layout"]
+        sizes = {name: layout[name] for name in ("tp", "cp", "pp", "micro_batch")}
+        words = {
+            "recompute": Recompute(layout["recompute"]),
+            "loss": LossKind(layout["loss"]),
+            "data_parallel": DataParallelKind(layout["data_parallel"]),
+        }
+        again = explain(spec(), Asked(**sizes, **words))
+        memory = again["memory"]
+        assert memory["peak_bytes"] == one["peak_bytes"]
+        over = memory["peak_bytes"] + memory["reserve_bytes"] - room
+        assert max(0, over) == pytest.approx(one["beyond_bytes"], abs=2)
+
+
+def test_two_changes_at_once_only_where_one_does_not_do():
+    single = explain(spec(), Asked(tp=2, cp=8, data_parallel=DataParallelKind.DDP))["lighter"]
+    assert single[0]["change"] == "data_parallel ddp -> zero1"
+    assert single[0]["beyond_bytes"] == 0
+    double = explain(spec(), Asked(cp=4, data_parallel=DataParallelKind.DDP))["lighter"]
+    assert double[0]["change"] == "recompute none -> full, data_parallel ddp -> fsdp"
 
 
 def test_the_mesh_lists_every_rank_tp_fastest():
@@ -182,6 +211,54 @@ def test_the_front_trades_throughput_for_cp():
     cps = [int(key.split("-cp")[1].split("-")[0]) for key in answer["pareto"]]
     assert cps == sorted(set(cps))
     assert 2 <= len(answer["measure"]) <= 6
+    assert set(answer["measure_why"]) == set(answer["measure"])
+
+
+def _planned(answer):
+    """Rows by layout and choices, as far as a key names them."""
+    room = 85_520_809_984 * 0.92
+    for row in answer["rows"]:
+        lay, memory = row["layout"], row["memory"]
+        over = memory["peak_bytes"] + memory["reserve_bytes"] - room
+        start = f"tp{lay['tp']}-cp{lay['cp']}-pp{lay['pp']}-dp{lay['dp']}-mb{lay['micro_batch']}-"
+        end = f"-{lay['recompute']}-{lay['loss']}-{lay['data_parallel']}-auto"
+        yield start, end, lay["cp"], over
+
+
+def test_what_is_worth_measuring_could_win_or_decides_the_smallest_cp():
+    narrow = (
+        ('recompute = ["none", "full"]', 'recompute = ["none"]'),
+        ("tp = [1, 2, 4, 8]", "tp = [1, 2, 4]"),
+        ("pp = [1, 2, 4]", "pp = [1]"),
+    )
+    answer = plan(spec(*narrow, ('loss = ["full", "chunked"]', 'loss = ["full"]')))
+    smallest = min(cp for _, _, cp, over in _planned(answer) if over <= 0)
+    assert smallest > 1
+    deciding = 0
+    for key in answer["measure"]:
+        over, cp = min(
+            (over, cp)
+            for start, end, cp, over in _planned(answer)
+            if key.startswith(start) and key.endswith(end)
+        )
+        if over > 0:
+            deciding += 1
+            assert cp < smallest
+            assert "decides the smallest" in answer["measure_why"][key]
+            assert "beyond the margin" in answer["measure_why"][key]
+    assert deciding <= 1
+    assert any(f"cp {smallest}: the smallest" in why for why in answer["measure_why"].values())
+    assert all(int(key.split("-cp")[1].split("-")[0]) >= smallest for key in answer["pareto"])
+
+
+def test_where_nothing_likely_fits_the_nearest_are_worth_measuring():
+    """A budget between the lowest and the likely peak of everything."""
+    one = spec(("gpus_per_node = 8", "gpus_per_node = 8\ndevice_memory_bytes = 70000000000"))
+    axes = replace(one.axes, recompute=(Recompute.NONE,), tp=(1,), pp=(1,))
+    answer = plan(replace(one, axes=axes))
+    assert answer["rows"]
+    assert 1 <= len(answer["measure"]) <= 3
+    assert all("misses least" in why for why in answer["measure_why"].values())
 
 
 def test_counts_are_of_all_rows_whatever_is_printed():
