@@ -47,8 +47,16 @@ fmt: .venv ## Format and fix what ruff can fix
 	@$(BIN)/ruff check --fix
 
 .PHONY: bench
-bench: .venv ## Benchmarks: ratios within one run
+bench: .venv .venv/peer/.installed ## Benchmarks: ratios within one run
 	@$(BIN)/python -m bench $(ARGS)
+
+# An analytic estimator to compare with: beside the environment and without what it depends on,
+# since it wants a transformers and a huggingface-hub of 2023 that its formulas do not use.
+.venv/peer/.installed: constraints.txt
+	@rm -rf .venv/peer
+	@$(BIN)/python -m pip install -qq -c constraints.txt --no-deps --target .venv/peer \
+		llm-analysis fire termcolor || echo 'llm-analysis does not install here' >&2
+	@mkdir -p .venv/peer && touch $@
 
 .PHONY: .venv
 .venv: .venv/.installed ## Install the tested versions (constraints.txt) and cptune itself, editable

@@ -1,14 +1,20 @@
-"""The same rows by a public analytic estimator, where it is installed: llm-analysis 0.2."""
+"""The same rows by a public analytic estimator, where it is installed: llm-analysis 0.2.
+
+`make bench` installs it beside the environment, in `.venv/peer`; it is no dependency.
+"""
 
 from __future__ import annotations
 
 import io
 import logging
+import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 from statistics import median
 from types import ModuleType
 from typing import Any
@@ -23,9 +29,12 @@ _LIBRARY = "llm_analysis"
 _EFFICIENCIES = tuple(share / 100 for share in range(20, 70, 5))
 
 
-def has_peer() -> bool:
-    """Is the estimator installed? It is no dependency: `pip install llm-analysis` adds it."""
-    return find_spec(_LIBRARY) is not None
+def peer_version() -> str | None:
+    """The installed version of the estimator; None where there is none."""
+    home = str(Path(sys.prefix) / "peer")
+    if home not in sys.path:
+        sys.path.append(home)
+    return version(_LIBRARY) if find_spec(_LIBRARY) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from bench.peer import beside, has_peer
+from bench.peer import beside, peer_version
 from bench.plan_speed import measure_speed
 from bench.playbook import playbook, rank_claim
 from bench.published import MEASUREMENTS, Published, read_steps, read_table
@@ -61,10 +61,13 @@ def run() -> Report:
         f"{count_unlike_without_stack(rows)} of {len(rows)} rows would be predicted otherwise by "
         "a sweep.toml without [stack]"
     )
-    if has_peer():
+    if peer := peer_version():
         plain = [one for one in rows if one.candidate.layout.pp == one.candidate.layout.cp == 1]
         tables.append(_peer(plain))
-        notes.append("llm-analysis takes the share of the peak as given: that which suits it best")
+        notes.append(
+            f"llm-analysis {peer} was run on the same rows; it takes the share of the peak as "
+            "given: that which suits it best"
+        )
     else:
         notes.append("llm-analysis is not installed: no peer beside the same rows")
     return Report(notes=notes, tables=tables, claims=claims)
