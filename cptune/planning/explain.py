@@ -25,6 +25,7 @@ from cptune.planning.nearest import exchanged, lighter, nearest_legal
 from cptune.planning.row import illegal_json, layout_json, mesh_json, row_json, shortage
 from cptune.predict.case import Case
 from cptune.predict.prediction import Predictor
+from cptune.predict.trial_memory import memory_of
 
 _Word = TypeVar("_Word")
 
@@ -57,7 +58,7 @@ def explain(
         SpecError: when a size is below one, or the spec does not say enough.
     """
     case = build_case(spec)
-    predictor, setting = Predictor(case), setting_of(case)
+    predictor, setting = Predictor(case, memory=memory_of(case)), setting_of(case)
     as_asked = _candidate(spec, asked, case.machine.world_size)
     candidate = as_asked.canonical()
     violations = why_infeasible(candidate, setting)
@@ -68,7 +69,7 @@ def explain(
         return answer
     prediction = predictor.predict(candidate)
     answer = row_json(candidate, predictor, prediction)
-    if prediction.fits != "yes":
+    if prediction.fits != "yes" and case.machine.capacity_bytes:
         answer["short_bytes"] = round(shortage(prediction, predictor))
         answer["lighter"] = lighter(candidate, predictor, setting)
     if flops:

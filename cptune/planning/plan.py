@@ -14,6 +14,7 @@ from cptune.planning.nearest import lighter
 from cptune.planning.row import layout_json, row_json, shortage_bytes
 from cptune.planning.shortlist import Planned, pareto, worth_measuring
 from cptune.predict.prediction import Predictor
+from cptune.predict.trial_memory import memory_of
 
 _MEMORY = "memory"
 #: Rows that are printed unless told otherwise: in JSON, and in a table.
@@ -31,7 +32,7 @@ def plan(spec: SweepSpec, *, top: int = TOP) -> dict[str, object]:
         SpecError: when the spec does not say enough.
     """
     case = build_case(spec)
-    predictor, setting = Predictor(case), setting_of(case)
+    predictor, setting = Predictor(case, memory=memory_of(case)), setting_of(case)
     legal = enumerate_legal(spec.axes, setting)
     kept = [one for one in legal.candidates if not predictor.is_too_big(one)]
     excluded = legal.excluded + Counter({_MEMORY: len(legal.candidates) - len(kept)})

@@ -31,6 +31,7 @@ class GpuFacts:
     source: str
     core_fp32_limit_flop_per_s: float | None = None
     core_bf16_limit_flop_per_s: float | None = None
+    exchange_s: float = 0.0  # that a rank's own thread spends on one, beside what it transfers
 
     def limit_flop_per_s(self, precision: Precision) -> float | None:
         """What one core of a CPU, or one GPU, cannot exceed; None where it is not known."""

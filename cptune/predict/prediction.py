@@ -69,12 +69,23 @@ class Prediction:
 
 
 class Predictor:
-    """Predicts the candidates of one case; remembers what many of them share."""
+    """Predicts the candidates of one case; remembers what many of them share.
 
-    def __init__(self, case: Case, calibration: Calibration = UNCALIBRATED) -> None:
+    Args:
+        case: Everything but the candidate.
+        calibration: What finished trials taught.
+        memory: Of the case; None: that of stacks in general.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        calibration: Calibration = UNCALIBRATED,
+        memory: MemoryModel | None = None,
+    ) -> None:
         self.case = case
         self._calibration = calibration
-        self._memory = MemoryModel(case)
+        self._memory = memory or MemoryModel(case)
         self._layers: dict[tuple[object, ...], LayerTime] = {}
         self._steps: dict[tuple[object, ...], StepTime] = {}
 

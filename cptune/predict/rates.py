@@ -152,6 +152,19 @@ def layer_elementwise(case: Case, candidate: Candidate) -> Passes:
     return Passes(forward=seconds, backward=2 * seconds)
 
 
+def layer_host(case: Case, candidate: Candidate) -> Passes:
+    """What a rank's own thread spends on the exchanges of a layer; on a GPU nothing of note.
+
+    Four gathers or scatters of tensor parallelism each way, two all-to-alls of Ulysses each way,
+    one message a stage of the ring forward and two backward.
+    """
+    lay = candidate.layout
+    both = 4.0 * (lay.tp > 1) + 2.0 * (lay.ulysses > 1)
+    ring = candidate.stages if lay.ring > 1 else 0
+    one = case.machine.gpu.exchange_s
+    return Passes(forward=one * (both + ring), backward=one * (both + 2 * ring))
+
+
 def head_seconds(case: Case, candidate: Candidate) -> tuple[float, float]:
     """Products and elementwise seconds of the language-model head, forward and backward.
 

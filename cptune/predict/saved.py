@@ -18,6 +18,8 @@ Checked against saved tensors in the tests.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from cptune.domain.candidate import Candidate, Recompute
 from cptune.domain.layout import ParallelLayout
 from cptune.domain.workload import ModelShape, Precision, Workload
@@ -84,18 +86,28 @@ def rank_tokens(candidate: Candidate, workload: Workload) -> int:
     return candidate.micro_batch * layout.tp * -(-workload.seq_len // (layout.cp * layout.tp))
 
 
-def rank_saved_bytes(
-    model: ModelShape, candidate: Candidate, workload: Workload, share: StageShare
-) -> int:
-    """The most that a rank of a stage keeps at once, at full sharding.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSaved:
+    """What a rank of a stage keeps, at full sharding, at three moments of backward.
 
-    Under recompute the live layer is counted beside the inputs of all.
+    `at_loss_bytes` while the loss is computed; `at_layer_bytes` while a layer is, with what it
+    computes again; `most_bytes` bounds both, as if recomputation made a whole layer anew.
     """
+
+    at_loss_bytes: int
+    at_layer_bytes: int
+    most_bytes: int
+
+
+def rank_saved(
+    model: ModelShape, candidate: Candidate, workload: Workload, share: StageShare
+) -> RankSaved:
+    """What a rank of a stage keeps for backward."""
     tokens, layout = rank_tokens(candidate, workload), candidate.layout
     size, batches = width(workload.precision), micro_batches(candidate, workload)
-    kept, whole = (
+    kept, whole, selective = (
         layer_saved_bytes(model, tokens=tokens, layout=layout, width=size, recompute=recompute)
-        for recompute in (candidate.recompute, Recompute.NONE)
+        for recompute in (candidate.recompute, Recompute.NONE, Recompute.SELECTIVE)
     )
     flying = layers_in_flight(layout, share, batches)
     if layout.pp > 1 and share.embedding:
@@ -105,4 +117,17 @@ def rank_saved_bytes(
     norm = norm_saved_bytes(model, tokens=tokens, width=size, tp=layout.tp) * share.head
     indices = _INDEX * tokens * batches * (share.embedding + share.head)  # of all passes
     live = 0 if candidate.recompute is Recompute.NONE else whole
-    return round(kept * flying + live + passes * angles + norm + indices)
+    again = whole - selective if candidate.recompute is Recompute.SELECTIVE else live
+    held = kept * flying + passes * angles + norm + indices
+    return RankSaved(
+        at_loss_bytes=round(held),
+        at_layer_bytes=round(held + again),
+        most_bytes=round(held + live),
+    )
+
+
+def rank_saved_bytes(
+    model: ModelShape, candidate: Candidate, workload: Workload, share: StageShare
+) -> int:
+    """The most that a rank of a stage keeps at once, at full sharding."""
+    return rank_saved(model, candidate, workload, share).most_bytes

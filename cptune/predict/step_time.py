@@ -24,6 +24,7 @@ from cptune.predict.rates import (
     head_seconds,
     layer_attention,
     layer_elementwise,
+    layer_host,
     layer_products,
     streaming_bytes_per_s,
 )
@@ -101,6 +102,7 @@ class LayerTime:
     attention: Passes
     waited: Passes  # of attention, for the slowest data-parallel group
     elementwise: Passes
+    host: Passes
     tensor: Passes
     context: Passes
     experts: Passes
@@ -108,7 +110,7 @@ class LayerTime:
     @property
     def whole(self) -> Passes:
         """Everything that the layer waits for."""
-        compute = self.products + self.attention + self.elementwise
+        compute = self.products + self.attention + self.elementwise + self.host
         return compute + self.tensor + self.context + self.experts
 
 
@@ -139,6 +141,7 @@ def layer_time(case: Case, candidate: Candidate) -> LayerTime:
         attention=attention,
         waited=attention_waited(case, candidate),
         elementwise=layer_elementwise(case, candidate),
+        host=layer_host(case, candidate),
         tensor=tensor_exposed(case, candidate),
         context=context_exposed(case, candidate, attention),
         experts=expert_exposed(case, candidate),
@@ -156,7 +159,7 @@ def stage_time(case: Case, candidate: Candidate, share: StageShare, layer: Layer
         name: getattr(layer, name).forward * times + getattr(layer, name).backward
         for name in LayerTime.__dataclass_fields__
     }
-    compute = part["products"] + part["attention"] + part["elementwise"]
+    compute = part["products"] + part["attention"] + part["elementwise"] + part["host"]
     selective = candidate.recompute is Recompute.SELECTIVE
     streaming = part["elementwise"] + (layer.elementwise.forward / 2 if selective else 0.0)
     compute += streaming - part["elementwise"]

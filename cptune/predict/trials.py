@@ -19,6 +19,7 @@ from cptune.predict.calibrate import UNCALIBRATED, Calibration, Residual, calibr
 from cptune.predict.case import Case, Machine
 from cptune.predict.facts import read_gpu
 from cptune.predict.prediction import Predictor
+from cptune.predict.trial_memory import TrialMemoryModel
 
 #: gloo between two ranks of one host, each way at once: 32 MB in 75 to 95 ms on two cores.
 _LOOPBACK_BYTES_PER_S = 0.4e9
@@ -48,7 +49,8 @@ class TrialPredictor:
         documents: DocumentLoad | None = None,
     ) -> None:
         self._case = _case(spec, nodes=nodes, capacity_bytes=capacity_bytes, documents=documents)
-        self._plain = Predictor(self._case)
+        self._memory = TrialMemoryModel(self._case)
+        self._plain = Predictor(self._case, memory=self._memory)
         self._predictor = self._plain
         self._measured: dict[str, Trial] = {}
         self.calibration: Calibration = UNCALIBRATED
@@ -81,7 +83,7 @@ class TrialPredictor:
         if found == self.calibration:
             return False
         self.calibration = found
-        self._predictor = Predictor(self._case, found)
+        self._predictor = Predictor(self._case, found, self._memory)
         return True
 
     def why_too_big(self, candidate: Candidate) -> Failure | None:

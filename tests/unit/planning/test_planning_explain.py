@@ -5,10 +5,13 @@ from dataclasses import replace
 import pytest
 
 from cptune.domain.asked import Asked
-from cptune.domain.candidate import DataParallelKind, LossKind, Recompute, ShardingKind
+from cptune.domain.candidate import Candidate, DataParallelKind, LossKind, Recompute, ShardingKind
+from cptune.domain.layout import ParallelLayout
 from cptune.errors import SpecError
 from cptune.planning.explain import explain
 from cptune.planning.plan import plan
+from cptune.predict.trials import TrialPredictor
+from cptune.search.prepare import resolve
 from cptune.spec import parse
 
 TEXT = """
@@ -309,3 +312,18 @@ def test_a_cpu_without_a_budget_has_no_known_capacity():
     answer = explain(one, Asked(cp=4))
     assert answer["memory"]["fits"] == "unknown"
     assert answer["memory"]["reserve_bytes"] == 0
+    assert "lighter" not in answer  # than what, nobody knows
+
+
+def test_a_plan_for_cpu_processes_says_what_a_sweep_expects_of_them():
+    one = spec(
+        ("H100-SXM-80GB", "cpu"), ('"llama3-8b"', '"tiny"'), ("131072", "2048"),
+        ("world_size = 64", "world_size = 4"),
+        ("gpus_per_node = 8", "device_memory_bytes = 16500000"),
+        ("[cluster]", 'precision = "fp32"\n[cluster]'),
+    )  # fmt: skip
+    memory = explain(one, Asked(cp=2, data_parallel=DataParallelKind.DDP))["memory"]
+    candidate = Candidate(layout=ParallelLayout(cp=2, dp=2), sharding=ShardingKind.ZIGZAG, stages=1)
+    said = TrialPredictor(resolve(one, None), nodes=1, capacity_bytes=16_500_000).predict(candidate)
+    for name in ("peak_lo_bytes", "peak_bytes", "peak_hi_bytes"):
+        assert memory[name] == getattr(said, name)

@@ -61,8 +61,8 @@ def test_a_prediction_carries_the_calibration_that_moved_it():
     assert moved.time.compute_s == pytest.approx(plain.time.compute_s * learnt.compute_factor)
     assert moved.memory.high_bytes < plain.memory.high_bytes
     assert moved.memory.low_bytes > plain.memory.low_bytes
-    assert plain.model_version == "2026.2"
-    assert moved.model_version == f"2026.2+{learnt.version}"
+    assert plain.model_version == "2026.3"
+    assert moved.model_version == f"2026.3+{learnt.version}"
 
 
 def test_a_measurement_of_nothing_is_refused():

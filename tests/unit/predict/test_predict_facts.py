@@ -88,4 +88,4 @@ def test_a_kernel_without_a_rate_is_refused():
 
 
 def test_the_constants_carry_a_version():
-    assert read_constants().version == "2026.2"
+    assert read_constants().version == "2026.3"

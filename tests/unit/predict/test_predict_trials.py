@@ -6,6 +6,9 @@ import pytest
 from fakes import candidate, measured, out_of_memory, sweep_spec, trial_of
 
 from cptune.domain.outcome import OutcomeKind
+from cptune.predict.facts import read_gpu
+from cptune.predict.memory import MemoryModel
+from cptune.predict.prediction import Predictor
 from cptune.predict.trials import TrialPredictor
 from cptune.search.prepare import resolve
 
@@ -105,3 +108,31 @@ def test_the_fastest_that_likely_fit_come_first():
     assert predictor().fastest([ONE, FOUR, TWO], count=1) == [
         min((ONE, TWO, FOUR), key=lambda one: predictor().predict(one).step_s)
     ]
+
+
+def test_what_a_trial_keeps_is_counted_and_prunes_nothing_more():
+    known, case = predictor(), predictor()._case
+    plain = MemoryModel(case)
+    for one in (ONE, TWO, FOUR, candidate(tp=2, dp=2)):
+        said, stacks = known.predict(one), plain.band(one)
+        assert said.peak_lo_bytes == round(stacks.low_bytes)
+        assert said.peak_bytes != round(stacks.likely_bytes)
+        assert said.peak_hi_bytes < stacks.high_bytes
+        assert said.peak_lo_bytes < said.peak_bytes < said.peak_hi_bytes
+
+
+def test_an_exchange_costs_the_thread_of_a_cpu_rank_and_not_that_of_a_gpu():
+    here = predictor()._case
+    free = replace(here.machine, gpu=replace(here.machine.gpu, exchange_s=0.0))
+
+    def added(one):
+        cases = (here, replace(here, machine=free))
+        dear, cheap = (Predictor(case).predict(one).time.compute_s for case in cases)
+        return round((dear - cheap) / here.machine.gpu.exchange_s / here.model.layers)
+
+    passes = here.workload.global_batch_seqs
+    assert added(ONE) == 0
+    assert added(TWO) == passes // 2 * 3  # one message forward, two backward
+    assert added(FOUR) == passes * 3 * FOUR.stages
+    assert added(candidate(tp=2, dp=2)) == passes // 2 * 8
+    assert read_gpu("H100-SXM-80GB").exchange_s == 0
