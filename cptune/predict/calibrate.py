@@ -20,6 +20,9 @@ _CONFORMAL_TRIALS = 8
 #: a trial waits for, as ranks that share a core do, goes with its compute.
 _NEGLIGIBLE = 0.15
 _COVERAGE = 0.95
+#: A band never narrows to less: trials of one kind agree within 2% and say nothing of another kind,
+#: and of 70 layouts with pipelines and recomputation nine in ten peak within 6% of what is likely.
+_LEAST_RATIO = 1.06
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +126,8 @@ def _factor(pairs: Sequence[tuple[float, float]], belief_trials: float) -> float
 
 
 def _conformal_ratio(spread: Sequence[float]) -> float | None:
-    """The ratio that covers a further trial with 95%, from eight trials on."""
+    """The ratio that covers a further trial of the same kinds with 95%, from eight trials on."""
     if len(spread) < _CONFORMAL_TRIALS:
         return None
     rank = min(len(spread), ceil((len(spread) + 1) * _COVERAGE))
-    return exp(sorted(spread)[rank - 1])
+    return max(_LEAST_RATIO, exp(sorted(spread)[rank - 1]))

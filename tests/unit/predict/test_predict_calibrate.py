@@ -88,3 +88,10 @@ def test_waiting_that_nobody_predicted_goes_with_the_compute():
     found = calibrate([hidden], belief_trials=0.0)
     assert found.exposed_factor == 1.0
     assert found.compute_factor == pytest.approx(2.0)
+
+
+def test_trials_of_one_kind_that_agree_leave_room_for_another_kind():
+    alike = calibrate([residual(peak=0.9)] * 20)
+    assert alike.peak_ratio == 1.06
+    spread = calibrate([residual(peak=0.9)] * 10 + [residual(peak=1.2)] * 2)
+    assert spread.peak_ratio > 1.2
