@@ -87,7 +87,7 @@ def test_a_write_that_fails_leaves_nothing_behind_and_the_old_file_whole(tmp_pat
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_full_standard_output_exits_2_without_traceback():
+def test_a_full_standard_output_exits_1_without_traceback():
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "topology"],
@@ -97,7 +97,7 @@ def test_a_full_standard_output_exits_2_without_traceback():
             text=True,
         )
 
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert done.stderr == "error: cannot write standard output: No space left on device\n"
 
 
