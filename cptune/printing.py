@@ -89,7 +89,12 @@ def print_sweep(done: Sweep) -> None:
     sections += [
         (
             "Next",
-            summary.next_lines(done.directory, has_recipe=done.recipe is not None, program=program),
+            summary.next_lines(
+                done.directory,
+                has_recipe=done.recipe is not None,
+                program=program,
+                storage=done.spec.storage,
+            ),
         )
     ]
     for title, lines in sections:

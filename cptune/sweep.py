@@ -35,13 +35,12 @@ from cptune.search.expected import ExpectSteps
 from cptune.search.foresight import LearningLedger
 from cptune.search.loop import Seams, SearchLoop
 from cptune.search.prepare import (
-    SQLITE,
     Prepared,
     prepare,
     refuse_gpus,
     refuse_other_batch,
 )
-from cptune.search.sampler import OptunaSampler
+from cptune.search.sampler import JournalFile, OptunaSampler
 from cptune.search.space import SearchSpace
 from cptune.store.balance import open_lengths
 from cptune.store.files import write_durably
@@ -232,9 +231,16 @@ def _open_sampler(prepared: Prepared, run: RunDirectory) -> OptunaSampler:
         prepared.space,
         settings=spec.search,
         study_name=spec.name,
-        storage=run.study_path if spec.storage.study == SQLITE else spec.storage.study,
+        storage=_study_place(spec, run),
         baseline=prepared.baseline,
     )
+
+
+def _study_place(spec: SweepSpec, run: RunDirectory) -> Path | JournalFile | str:
+    name = spec.storage.file_name
+    if name is None:
+        return spec.storage.study
+    return JournalFile(run.path / name) if spec.storage.is_journal else run.path / name
 
 
 def _recipe(
