@@ -239,6 +239,13 @@ def _layer_notes(works: Mapping[Layers, Work], *, measured: bool) -> Iterator[st
 
 
 def _batches_note(lengths: Histogram, *, setting: Setting) -> str:
-    shares = batches_by_cp(lengths, setting=setting, cps=setting.cps)
+    largest, sizes = max(setting.cps), list(setting.cps)
+    while sizes[-1] * setting.tokens_per_gpu < lengths.max_tokens:
+        sizes.append(2 * sizes[-1])
+    shares = batches_by_cp(lengths, setting=setting, cps=sizes)
     told = ", ".join(f"CP={cp} {share:.0%}" for cp, share in shares.items() if share >= 0.005)
-    return f"steps by the CP that their longest document needs: {told}"
+    need = -(-lengths.max_tokens // setting.tokens_per_gpu)
+    beyond = ""
+    if need > largest:
+        beyond = f"; the longest document needs CP={need}, and {largest} is the largest looked at"
+    return f"steps by the CP that their longest document needs: {told}{beyond}"

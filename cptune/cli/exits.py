@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from cyclopts import Argument, CycloptsError, MissingArgumentError
+from cyclopts import Argument, CoercionError, CycloptsError, MissingArgumentError, Token
 
 from cptune.cli.app import app
 from cptune.errors import CptuneError
 from cptune.printing import say
 from topology.errors import TopologyError
+from topology.words import suggestion
 
 _INTERRUPTED = 130
 
@@ -49,6 +50,14 @@ def _code_of(exc: BaseException) -> int:
         case MissingArgumentError(argument=Argument(name=name)):
             say(f"error: {name} is missing")
             return 2
+        case CoercionError(argument=Argument() as argument, token=Token() as token) if (
+            choices := argument.get_choices(force=True)
+        ):
+            say(
+                f"error: {token.keyword or argument.name} is {token.value!r}; wanted "
+                f"{_listed(choices)}{suggestion(token.value, choices)}"
+            )
+            return 2
         case CptuneError() | TopologyError():
             say(f"error: {exc}")
             if exc.hint:
@@ -59,6 +68,11 @@ def _code_of(exc: BaseException) -> int:
         case _:
             say(f"error: {exc}")
             return 2
+
+
+def _listed(words: Sequence[str]) -> str:
+    *first, last = map(repr, words)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _lost_output(exc: OSError) -> int:

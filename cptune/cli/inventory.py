@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from cptune.cli.app import Format, app, end_on_signals, refuse_overwriting
+from cptune.cli.outputs import check_outputs
+from cptune.domain.checks import MOST_RANKS
 from cptune.domain.probe import ProbeAsk
 from cptune.errors import SpecError
 from cptune.printing import print_answer, say
@@ -42,10 +44,8 @@ def _inventory(
     """
     from topology.cli import show_topology
 
-    refuse_overwriting({"--out": out}, inputs=files)
-    found = _look(files, address=address)
-    with _refused():
-        show_topology(found, form=format, out=out)
+    check_outputs({"--out": out}, inputs=files)
+    show_topology(_look(files, address=address), form=format, out=out)
     return 0
 
 
@@ -72,13 +72,11 @@ def rings(
     from topology.rings_command import show_rings
 
     for name, value in (("--tp", tp), ("--cp", cp)):
-        if value < 1:
-            raise SpecError(f"{name} is {value}; wanted 1 or more")
-    refuse_overwriting({"--svg": svg}, inputs=files)
+        if not 1 <= value <= MOST_RANKS:
+            raise SpecError(f"{name} is {value}; wanted 1 or more, and {MOST_RANKS:,} at most")
+    check_outputs({"--svg": svg}, inputs=files)
     found = _look(files, address=address)
-    plan = plan_rings(found, tp=tp, cp=cp)
-    with _refused():
-        show_rings(plan, topology=found, form=format.value, svg=svg)
+    show_rings(plan_rings(found, tp=tp, cp=cp), topology=found, form=format.value, svg=svg)
     return 0
 
 
@@ -150,7 +148,7 @@ def _read(files: Sequence[Path]) -> Topology:
 
 @contextmanager
 def _refused() -> Generator[None]:
-    """Files that cannot be read or written are the user's to change: exit 2."""
+    """Files that cannot be read are the user's to change: exit 2."""
     try:
         yield
     except TopologyError as exc:

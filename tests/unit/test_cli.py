@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+from dataclasses import replace
 
 import pytest
 from fakes import candidate, failed, measured, out_of_memory, space_of, sweep_spec, trial_of
@@ -12,9 +13,11 @@ from cptune.__main__ import main as start
 from cptune.cli import main, run
 from cptune.domain.study import Objective
 from cptune.errors import SpecError
+from cptune.opening import open_run
 from cptune.printing import sweep_json
 from cptune.search.choose import Limits, choose
-from cptune.spec import write_toml
+from cptune.search.prepare import prepare
+from cptune.spec import load, write_toml
 from cptune.sweep import Sweep
 from topology.nouns import Topology
 
@@ -269,3 +272,26 @@ def test_ctrl_c_during_the_imports_ends_with_130_and_no_traceback(monkeypatch):
 def test_a_fraction_where_a_whole_number_is_wanted_is_not_rounded(capsys, words, said):
     assert run(words) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_resume_follows_a_file_of_lengths_that_moved(tmp_path):
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "lengths.csv").write_text("8\n")
+    text = '[cluster]\nworld_size = 4\ngpu = "cpu"\n[workload]\nseq_len = 64\n'
+    text += 'global_batch_seqs = 4\nmask = "document"\nlengths = "lengths.csv"\n'
+    text += 'precision = "fp32"\n[model]\npreset = "tiny"\n'
+    specs = []
+    for folder in ("here", "there"):
+        path = tmp_path / folder / "s.toml"
+        path.write_text(text)
+        specs.append(prepare(load(path), None).spec)
+    open_run(specs[0], tmp_path / "runs" / "s", resume=False).close()
+
+    open_run(specs[1], tmp_path / "runs" / "s", resume=True).close()
+
+    kept = (tmp_path / "runs" / "s" / "spec.toml").read_text()
+    assert str(tmp_path / "there" / "lengths.csv") in kept
+    changed = replace(specs[0], workload=replace(specs[0].workload, lengths="prolong"))
+    with pytest.raises(SpecError, match=r"another spec: workload\.lengths"):
+        open_run(changed, tmp_path / "runs" / "s", resume=True)

@@ -223,3 +223,16 @@ def test_a_hundred_million_lengths_take_no_more_memory_than_one_million():
     setting = Setting(world=4, tokens_per_gpu=1000, cps=(1,))
     study = run_study((np.full(10_000, 1000) for _ in range(20)), setting=setting)
     assert study.lengths.count == 200_000
+
+
+def test_the_cp_that_documents_need_is_not_capped_at_the_largest_looked_at():
+    def last_note(cps):
+        setting = Setting(world=8, tokens_per_gpu=128, cps=cps)
+        stream = [np.full(2000, 1000, dtype=np.int64)]
+        return run_study(stream, setting=setting).notes[-1]
+
+    assert last_note((1, 2)) == (
+        "steps by the CP that their longest document needs: CP=8 100%; the longest document "
+        "needs CP=8, and 2 is the largest looked at"
+    )
+    assert last_note((1, 2, 4, 8)) == "steps by the CP that their longest document needs: CP=8 100%"

@@ -1,0 +1,76 @@
+"""Outputs that cannot be written: exit 2 before the work, the same for every command."""
+
+import pytest
+
+from cptune.cli import run
+from cptune.errors import LedgerError
+from topology import rings_command
+from topology.cli import main as topology
+
+MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n"
+IMPOSSIBLE = ["none/x", ".", "t.txt/x", "x" * 256, ""]
+COMMANDS = [
+    (run, ["balance", "--no-measured", "--lengths", "unread.csv"], "--out"),
+    (run, ["balance", "--no-measured", "--lengths", "unread.csv"], "--figure"),
+    (run, ["topology", "unread.txt"], "--out"),
+    (run, ["topology", "rings", "--tp", "1", "--cp", "2", "unread.txt"], "--svg"),
+    (topology, ["unread.txt"], "--out"),
+    (topology, ["rings", "--tp", "1", "--cp", "2", "unread.txt"], "--svg"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Nothing that the commands read is there: they must not come so far."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.txt").write_text(MATRIX)
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", IMPOSSIBLE)
+@pytest.mark.parametrize(("program", "words", "flag"), COMMANDS)
+def test_it_is_refused_before_anything_is_read(folder, program, words, flag, path, capsys):
+    assert program([*words, f"{flag}={path}"]) == 2
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: cannot write ")
+    assert program is topology or f"hint: {flag} wants a file" in err
+    assert "unread" not in err
+    assert [one.name for one in folder.iterdir()] == ["t.txt"]
+
+
+def test_a_disk_that_is_lost_in_the_middle_exits_1(folder, monkeypatch, capsys):
+    def lost(*_, **__):
+        raise LedgerError("cannot write x: No space left on device")
+
+    monkeypatch.setattr("cptune.store.balance.write_durably", lost)
+    words = ["--no-measured", "--world", "8", "--lengths", "fixed(tokens=100)", "--out", "x"]
+
+    assert run(["balance", *words]) == 1
+    assert "No space left" in capsys.readouterr().err
+
+
+def test_a_topology_whose_disk_is_lost_in_the_middle_exits_1(folder, monkeypatch, capsys):
+    def vanish(*_, **__):
+        (folder / "gone").rmdir()
+        return "<svg/>"
+
+    (folder / "gone").mkdir()
+    monkeypatch.setattr("topology.picture.render_svg", vanish)
+    words = ["--tp", "1", "--cp", "2", "t.txt", "--svg", "gone/x.svg"]
+
+    assert run(["topology", "rings", *words]) == 1
+    (folder / "gone").mkdir()
+    assert rings_command.main(words) == 1
+    assert capsys.readouterr().err.count("error: cannot write gone/x.svg: No such file") == 2
+
+
+def test_a_name_as_long_as_the_system_takes_can_be_written(folder):
+    name = "x" * 255
+
+    assert run(["topology", "t.txt", "--out", name]) == 0
+    words = ["--no-measured", "--world", "8", "--lengths", "fixed(tokens=100)"]
+    assert run(["balance", *words, "--out", "y" * 255]) == 0
+
+    assert (folder / name).exists()
