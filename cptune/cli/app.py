@@ -13,10 +13,11 @@ from cyclopts import App, ArgumentCollection
 
 from cptune import __version__
 from cptune.errors import SpecError
+from cptune.printing import say
 from topology.outputs import why_overwritten
 
 SIGNALLED = 128  # an exit code is this and the signal's number
-TERMINATED = SIGNALLED + signal.SIGTERM
+STOP_SAID = "the command has said that it was stopped"  # a note of the exception
 
 
 class Format(StrEnum):
@@ -62,6 +63,7 @@ app = App(
     "\n\n--debug shows the traceback of an error.",
     version_flags=["--version"],
     config=_check_numbers,
+    suppress_keyboard_interrupt=False,  # it ends with a line of ours
 )
 app["--help"].group = "Options"
 app["--version"].group = "Options"
@@ -75,6 +77,12 @@ def refuse_overwriting(outputs: Mapping[str, Path | None], *, inputs: Iterable[P
     """
     if why := why_overwritten(outputs, inputs=inputs):
         raise SpecError(why)
+
+
+def say_stopped(exc: BaseException, message: str) -> None:
+    """Say what a command that a signal ends leaves, in place of the line that all others say."""
+    say(message)
+    exc.add_note(STOP_SAID)
 
 
 def end_on_signals() -> None:

@@ -24,6 +24,7 @@ _Handler = Callable[[int, FrameType | None], object] | int | signal.Handlers | N
 
 LOCAL = "local"
 _KNOCK_S = 10.0
+_SIGNALLED = 128  # an exit code is this and the number of the signal
 _OBJECT_STORE_BYTES = 100_000_000  # trials pass a few kilobytes; Ray's default is a third of RAM
 
 
@@ -113,14 +114,16 @@ def _reaped() -> Generator[None]:
 def _own_exit_code() -> Generator[Callable[[], None]]:
     """Keep this process's handler of SIGTERM, and the exit code that it asks for.
 
-    Ray puts its own in place, which ends the process with the signal's number: call what is given
-    once Ray has started. Ray's waits also raise an exit with code 1 for any that a handler raised.
+    Ray puts its own in place, which exits with the signal's bare number: call what is given once
+    Ray has started. Ray's waits also raise an exit with code 1 for any that a handler raised.
     """
     on_terminate = signal.getsignal(signal.SIGTERM)
     exits: list[SystemExit] = []
     try:
         yield lambda: _set_handler(_remembering(on_terminate, exits))
     except SystemExit as exc:
+        if not exits and exc.code == signal.SIGTERM:  # of Ray's own handler, while it starts
+            exits.append(SystemExit(_SIGNALLED + signal.SIGTERM))
         raise (exits or [exc])[0] from None
     finally:
         _set_handler(on_terminate)

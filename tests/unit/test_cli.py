@@ -11,6 +11,8 @@ from fakes import candidate, failed, measured, out_of_memory, space_of, sweep_sp
 from cptune import __version__
 from cptune.__main__ import main as start
 from cptune.cli import main, run
+from cptune.cli.app import say_stopped
+from cptune.cluster.connection import _own_exit_code
 from cptune.domain.study import Objective
 from cptune.errors import SpecError
 from cptune.opening import open_run
@@ -295,3 +297,41 @@ def test_a_resume_follows_a_file_of_lengths_that_moved(tmp_path):
     changed = replace(specs[0], workload=replace(specs[0].workload, lengths="prolong"))
     with pytest.raises(SpecError, match=r"another spec: workload\.lengths"):
         open_run(changed, tmp_path / "runs" / "s", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("stop", "code", "line"),
+    [
+        (KeyboardInterrupt(), 130, "stopped by Ctrl-C\n"),
+        (SystemExit(143), 143, "stopped by SIGTERM\n"),
+        (SystemExit(129), 129, "stopped by SIGHUP\n"),
+    ],
+)
+@pytest.mark.parametrize("says", [False, True])
+def test_a_signal_ends_a_command_with_its_code_and_one_line(
+    tmp_path, monkeypatch, capsys, stop, code, line, says
+):
+    def stopped(*_, **__):
+        if says:
+            say_stopped(stop, "stopped; go on with: this")
+        raise stop
+
+    monkeypatch.setattr("cptune.planning.plan.plan", stopped)
+    path = tmp_path / "s.toml"
+    path.write_text(write_toml(sweep_spec()))
+
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", str(path)])
+
+    assert ended.value.code == code
+    assert capsys.readouterr().err == ("stopped; go on with: this\n" if says else line)
+    stop.__notes__ = []
+
+
+def test_the_bare_number_of_a_signal_that_ray_exits_with_becomes_its_exit_code():
+    def ended_by(code):
+        with pytest.raises(SystemExit) as ended, _own_exit_code():
+            raise SystemExit(code)
+        return ended.value.code
+
+    assert [ended_by(code) for code in (15, 143, 1)] == [143, 143, 1]
