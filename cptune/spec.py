@@ -51,7 +51,8 @@ def load(path: Path) -> SweepSpec:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
-        raise SpecError(f"cannot read {path}: {exc}", hint="wanted a sweep.toml") from exc
+        why = exc.strerror if isinstance(exc, OSError) else exc
+        raise SpecError(f"cannot read {path}: {why}", hint="wanted a sweep.toml") from exc
     spec = parse(text, source=str(path), default_name=path.stem)
     return _with_lengths(spec, folder=path.parent, text=text, source=str(path))
 

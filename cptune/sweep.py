@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cptune import spec as specs
 from cptune.balance.expected import expect_load
-from cptune.cluster.connection import LOCAL, RayNode
+from cptune.cluster.connection import LOCAL, RayNode, knock
 from cptune.cluster.session import joined_cluster, ready_for_trials
 from cptune.domain.documents import DocumentLoad
 from cptune.domain.recipe import Recipe
@@ -147,6 +147,7 @@ def run_sweep(
         ClusterError: when the cluster cannot do it.
         LedgerError: when the run directory cannot be read or written.
     """
+    knock(address)
     with ExitStack() as stack:
         nodes: list[RayNode] | None = None
         topology = discover() if address == LOCAL else None

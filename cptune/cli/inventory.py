@@ -11,11 +11,12 @@ from cyclopts import App, Parameter
 
 from cptune.cli.app import Format, app, end_on_signals, refuse_overwriting
 from cptune.cli.outputs import check_outputs
-from cptune.domain.checks import MOST_RANKS
+from cptune.domain.checks import MOST_RANKS, is_file
 from cptune.domain.probe import ProbeAsk
 from cptune.errors import SpecError
 from cptune.printing import print_answer, say
 from topology.errors import TopologyError
+from topology.words import nearest_word, suggestion
 
 if TYPE_CHECKING:
     from topology.nouns import Topology
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 topology = App(name="topology", help="What hardware is here or in files, and how it is wired.")
 app.command(topology)
 
+_COMMANDS = ("rings", "probe")
 _File = Annotated[Path, Parameter(allow_leading_hyphen=True)]  # "-" is standard input
 
 
@@ -142,6 +144,9 @@ def _read(files: Sequence[Path]) -> Topology:
     for file in files:
         if str(file).startswith("-") and str(file) != "-":
             raise SpecError(f"unknown option {file}", hint=f"a file of this name is ./{file}")
+    near = nearest_word(files[0], _COMMANDS)
+    if not is_file(files[0]) and suggestion(files[0], _COMMANDS).endswith("?"):
+        raise SpecError(f"no file {files[0]}", hint=f"did you mean cptune topology {near}?")
     with _refused():
         return read_topology(files)
 

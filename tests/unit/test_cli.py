@@ -335,3 +335,17 @@ def test_the_bare_number_of_a_signal_that_ray_exits_with_becomes_its_exit_code()
         return ended.value.code
 
     assert [ended_by(code) for code in (15, 143, 1)] == [143, 143, 1]
+
+
+@pytest.mark.parametrize(("address", "code"), [("nowhere", 2), ("h:0", 2), ("127.0.0.1:1", 1)])
+def test_an_address_that_is_none_or_where_nobody_listens_leaves_no_run(
+    tmp_path, capsys, address, code
+):
+    path = tmp_path / "s.toml"
+    path.write_text(write_toml(sweep_spec('[cluster]\nworld_size = 4\ngpu = "cpu"\n')))
+    words = ["--runs", str(tmp_path / "runs"), "--address", address]
+
+    assert run(["sweep", str(path), *words]) == code
+
+    assert address in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
