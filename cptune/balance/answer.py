@@ -15,11 +15,12 @@ from cptune.balance.distributions import (
     nearest_lengths,
     read_distribution,
 )
+from cptune.balance.effort import DRAWN_STEPS, check_drawn
 from cptune.balance.histogram import Histogram
 from cptune.balance.layers import read_work
 from cptune.balance.processes import measure
 from cptune.balance.simulate import Setting, parse_cps
-from cptune.balance.study import DRAWN_STEPS, Measurer, Study, run_study
+from cptune.balance.study import Measurer, Study, run_study
 from cptune.balance.work import LONGEST, Tokens, published_token_keys
 from cptune.domain.checks import LARGEST_SEED, is_file
 from cptune.errors import SpecError
@@ -89,6 +90,7 @@ def _open_stream(asked: BalanceAsked, *, setting: Setting, open_file: OpenFile) 
     if stream is not None:
         return stream
     drawn = read_distribution(asked.lengths)
+    check_drawn(setting.step_tokens, mean_tokens=drawn.mean_tokens)
     least = int(_DRAWN_DOCUMENTS * drawn.mean_tokens)
     return drawn.chunks(max(least, DRAWN_STEPS * setting.step_tokens), seed=asked.seed)
 
