@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from topology.discover import discover
@@ -14,6 +14,7 @@ from topology.outputs import why_overwritten, why_unwritable
 from topology.readers import read_topology
 from topology.table import render_table
 from topology.tree import render_tree
+from topology.words import suggestion
 
 __all__ = [
     "main",
@@ -21,6 +22,7 @@ __all__ = [
     "render_table",
     "render_tree",
     "show_topology",
+    "word_of",
     "write_text",
 ]
 
@@ -134,6 +136,19 @@ def write_text(path: Path, *, text: str) -> None:
         raise TopologyError(f"cannot write {path}: {exc.strerror or exc}") from exc
 
 
+def word_of(words: Iterable[str]) -> Callable[[str], str]:
+    """What argparse reads a word with; a wrong one is refused with the nearest legal one."""
+    known = tuple(words)
+
+    def read(text: str) -> str:
+        if text not in known:
+            wanted = f"saw {text!r}, wanted {', '.join(known)}{suggestion(text, known)}"
+            raise argparse.ArgumentTypeError(wanted)
+        return text
+
+    return read
+
+
 def _print(text: str) -> None:
     try:
         sys.stdout.write(text)
@@ -161,7 +176,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--format",
-        choices=tuple(_RENDERERS),
+        type=word_of(_RENDERERS),
+        metavar="{table,json,tree}",
         help="what to print: a table (default), a tree, or JSON (default with --out)",
     )
     parser.add_argument(

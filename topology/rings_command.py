@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from topology.cli import check_outputs, write_text
+from topology.cli import check_outputs, word_of, write_text
 from topology.discover import discover
 from topology.errors import TopologyError
 from topology.graph import DeviceEdge
@@ -182,7 +182,11 @@ def _parser() -> argparse.ArgumentParser:
         "--cp", type=_degree, required=True, metavar="C", help="such groups in a ring"
     )
     parser.add_argument(
-        "--format", choices=("table", "json"), default="table", help="for people, or JSON"
+        "--format",
+        type=word_of(("table", "json")),
+        metavar="{table,json}",
+        default="table",
+        help="for people, or JSON",
     )
     parser.add_argument(
         "--svg", type=Path, metavar="FILE", help="also draw the wiring and the rings into FILE"

@@ -14,6 +14,7 @@ from statistics import NormalDist
 import numpy as np
 
 from cptune.balance.work import LONGEST, Reals, Tokens, published
+from cptune.domain.checks import is_file
 from cptune.errors import SpecError
 from topology.words import suggestion
 
@@ -75,7 +76,9 @@ def nearest_lengths(text: str, folder: Path, *, also: str | None = None) -> str:
     names = [*published("lengths"), *_PARAMETERS, *filter(None, [also])]
     beside = (folder / text).parent
     with suppress(OSError, ValueError):  # no folder, or no text that names one
-        names += sorted(path.name for path in islice(beside.iterdir(), _MOST_FILES))
+        names += sorted(
+            path.name for path in islice(beside.iterdir(), _MOST_FILES) if is_file(path)
+        )
     return suggestion(found[1] if found else Path(text).name, names)
 
 

@@ -84,6 +84,19 @@ def test_a_storage_that_is_none_exits_2(folder, study, said, capsys):
     assert not (folder / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("empty.json", "it is empty"), ("none.json", "No such file or directory"), (".", "Is a dir")],
+)
+def test_an_inventory_that_cannot_be_read_says_why(folder, name, said, capsys):
+    (folder / "empty.json").write_text(" \n")
+    (folder / "s.toml").write_text(SPEC.replace("[cluster]", f'[cluster]\ntopology = "{name}"'))
+
+    assert run(["plan", "s.toml"]) == 2
+
+    assert f"cluster.topology | cannot read {name}: {said}" in capsys.readouterr().err
+
+
 def test_a_kind_of_link_that_is_none_names_the_nearest(folder, capsys):
     links = [{"a": 0, "b": 1, "kind": "NVLNK", "lanes": None, "bytes_per_s": None, "p2p": None}]
     node = {"name": "n", "gpus": [], "nics": [], "gpu_links": links, "gpu_nics": []}

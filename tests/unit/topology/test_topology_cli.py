@@ -66,6 +66,15 @@ def test_bad_usage_exits_2(argv, capsys):
     assert "usage:" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("argv", [["--format", "jsn"], ["rings", "--format", "jsn"]])
+def test_a_wrong_word_is_refused_with_the_nearest(argv, capsys):
+    with pytest.raises(SystemExit):
+        main(argv)
+
+    assert "saw 'jsn', wanted table, json" in (err := capsys.readouterr().err)
+    assert "did you mean 'json'?" in err
+
+
 def test_writing_replaces_the_whole_file(tmp_path):
     path = tmp_path / "file"
     path.write_text("a much longer old text")
