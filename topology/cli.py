@@ -18,6 +18,7 @@ from topology.words import suggestion
 
 __all__ = [
     "main",
+    "print_text",
     "render_json",
     "render_table",
     "render_tree",
@@ -89,7 +90,7 @@ def show_topology(topology: Topology, *, form: str | None = None, out: Path | No
     """
     text = _RENDERERS[form or ("table" if out is None else "json")](topology)
     if out is None:
-        _print(text)
+        print_text(text)
     else:
         write_text(out, text=text)
         sys.stderr.write(f"wrote {out}\n")
@@ -149,7 +150,14 @@ def word_of(words: Iterable[str]) -> Callable[[str], str]:
     return read
 
 
-def _print(text: str) -> None:
+def print_text(text: str) -> None:
+    """Write to standard output.
+
+    Raises:
+        TopologyError: Nobody reads it any more, or it is closed or full.
+    """
+    if sys.stdout is None:  # the shell closed it
+        raise TopologyError("cannot write standard output: it is closed")
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

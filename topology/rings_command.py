@@ -2,12 +2,11 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from topology.cli import check_outputs, word_of, write_text
+from topology.cli import check_outputs, print_text, word_of, write_text
 from topology.discover import discover
 from topology.errors import TopologyError
 from topology.graph import DeviceEdge
@@ -59,7 +58,7 @@ def show_rings(
     """
     if svg is not None:
         _draw(svg, topology=topology, plan=plan)
-    _print(_json(plan) if form == "json" else render_rings(plan))
+    print_text(_json(plan) if form == "json" else render_rings(plan))
 
 
 def render_rings(plan: RingPlan) -> str:
@@ -142,16 +141,6 @@ def _draw(path: Path, *, topology: Topology, plan: RingPlan) -> None:
 
     write_text(path, text=render_svg(topology, plan))
     sys.stderr.write(f"wrote {path}\n")
-
-
-def _print(text: str) -> None:
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except OSError as exc:
-        # Nobody reads any more; the interpreter must not try once more when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise TopologyError(f"cannot write standard output: {exc.strerror or exc}") from exc
 
 
 def _read(paths: Sequence[Path]) -> Topology:

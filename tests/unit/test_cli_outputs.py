@@ -1,9 +1,13 @@
 """Outputs that cannot be written: exit 2 before the work, the same for every command."""
 
+import sys
+
 import pytest
+from fakes import sweep_spec
 
 from cptune.cli import run
 from cptune.errors import LedgerError
+from cptune.spec import write_toml
 from topology import rings_command
 from topology.cli import main as topology
 
@@ -66,6 +70,39 @@ def test_a_topology_whose_disk_is_lost_in_the_middle_exits_1(folder, monkeypatch
     assert capsys.readouterr().err.count("error: cannot write gone/x.svg: No such file") == 2
 
 
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (run, ["topology", "t.txt"]),
+        (topology, ["t.txt"]),
+        (topology, ["rings", "--tp", "1", "--cp", "2", "t.txt"]),
+        (run, ["topology", "rings", "--tp", "1", "--cp", "2", "t.txt"]),
+        (run, ["plan", "s.toml"]),
+        (run, ["plan", "s.toml", "--format", "json"]),
+    ],
+)
+def test_a_closed_standard_output_is_an_error_and_no_traceback(
+    folder, monkeypatch, capsys, program, words
+):
+    (folder / "s.toml").write_text(
+        write_toml(sweep_spec('[cluster]\nworld_size = 4\ngpu = "cpu"\n'))
+    )
+    monkeypatch.setattr(sys, "stdout", None)
+
+    assert program(words) == 1
+
+    assert "closed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("program", [topology, lambda words: run(["topology", *words])])
+def test_a_closed_standard_input_is_an_error_and_no_traceback(monkeypatch, capsys, program):
+    monkeypatch.setattr(sys, "stdin", None)
+
+    assert program(["-"]) == 2
+
+    assert "cannot read -: standard input is closed" in capsys.readouterr().err
+
+
 def test_a_name_as_long_as_the_system_takes_can_be_written(folder):
     name = "x" * 255
 
@@ -74,3 +111,10 @@ def test_a_name_as_long_as_the_system_takes_can_be_written(folder):
     assert run(["balance", *words, "--out", "y" * 255]) == 0
 
     assert (folder / name).exists()
+
+
+def test_without_a_standard_error_the_exit_code_is_left(folder, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", None)
+
+    assert run(["plan", "none.toml"]) == 2
+    assert capsys.readouterr().out == ""

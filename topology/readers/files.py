@@ -58,6 +58,8 @@ def _title(path: Path) -> str:
 def _load(path: Path) -> str:
     try:
         if path == STANDARD_INPUT:
+            if sys.stdin is None:  # the shell closed it
+                raise ValueError("standard input is closed")
             data = sys.stdin.buffer.read(MOST_BYTES + 1)
         else:
             with path.open("rb") as file:
