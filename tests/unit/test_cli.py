@@ -20,7 +20,7 @@ from cptune.printing import sweep_json
 from cptune.search.choose import Limits, choose
 from cptune.search.prepare import prepare
 from cptune.spec import load, write_toml
-from cptune.sweep import Sweep
+from cptune.sweep import Sweep, _open_sampler
 from topology.nouns import Topology
 
 CP1, CP2 = candidate(dp=2), candidate(cp=2)
@@ -349,3 +349,19 @@ def test_an_address_that_is_none_or_where_nobody_listens_leaves_no_run(
 
     assert address in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("study", "file"),
+    [("sqlite", "study.db"), ("journal", "study.journal"), ("journal file", "study.journal")],
+)
+def test_the_study_of_a_run_is_where_the_spec_says(tmp_path, study, file):
+    text = f'[cluster]\nworld_size = 4\ngpu = "cpu"\n[storage]\nstudy = "{study}"\n'
+    prepared = prepare(sweep_spec(text), None)
+
+    with open_run(prepared.spec, tmp_path / "runs" / "s", resume=False) as opened:
+        _open_sampler(prepared, opened).close()
+        names = {path.name for path in opened.path.iterdir()}
+
+    assert names == {"lock", "spec.toml", file}
+    assert load(tmp_path / "runs" / "s" / "spec.toml").storage.study == study
