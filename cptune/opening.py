@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cptune import spec as specs
 from cptune.domain.study import SweepSpec
+from cptune.domain.workload import Workload
 from cptune.errors import LedgerError, SpecError
 from cptune.logs import EventLog
 from cptune.search.prepare import trial_stack
@@ -77,10 +78,23 @@ def _keep_spec(spec: SweepSpec, run: RunDirectory) -> None:
     if not run.spec_path.exists():
         write_durably(run.spec_path, specs.write_toml(spec).encode())
         return
-    kept = specs.load(run.spec_path)
-    changes = specs.spec_changes(replace(kept, stack=trial_stack(kept.stack)), spec)
+    before = specs.load(run.spec_path)
+    kept = replace(before, stack=trial_stack(before.stack), workload=_moved(before, spec))
+    changes = specs.spec_changes(kept, spec)
     if changes:
         raise SpecError(
             f"run {spec.name!r} was started with another spec: " + "; ".join(changes),
             hint="resume with the same spec, or give the changed one another name",
         )
+    if kept.workload != before.workload:
+        write_durably(run.spec_path, specs.write_toml(spec).encode())
+
+
+def _moved(before: SweepSpec, spec: SweepSpec) -> Workload:
+    """The workload of before, with its file of lengths where it is now.
+
+    Whether it still holds the same is for the fingerprint of the trials to say.
+    """
+    old, new = before.workload.lengths, spec.workload.lengths
+    both_files = Path(old).is_absolute() and Path(new).is_absolute()
+    return replace(before.workload, lengths=new) if both_files else before.workload

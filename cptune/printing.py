@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 
+from cptune.errors import CptuneError
 from cptune.report import summary, tables
 
 if TYPE_CHECKING:
@@ -21,7 +22,12 @@ _PIPE_WIDTH = 120  # columns, where no terminal says how wide it is
 
 
 def console() -> Console:
-    """Stdout, as wide as the terminal."""
+    """Stdout, as wide as the terminal.
+
+    Raises:
+        CptuneError: when it is closed.
+    """
+    _check_open()
     out = Console(highlight=False)
     if not out.is_terminal:
         out.width = _PIPE_WIDTH
@@ -42,9 +48,19 @@ def print_answer(
 
 
 def print_json(answer: dict[str, object]) -> None:
-    """JSON to stdout, alone."""
+    """JSON to stdout, alone.
+
+    Raises:
+        CptuneError: when it is closed.
+    """
+    _check_open()
     sys.stdout.write(json.dumps(answer, indent=2) + "\n")
     sys.stdout.flush()
+
+
+def _check_open() -> None:
+    if sys.stdout is None:  # the shell closed it, and rich would print nowhere
+        raise CptuneError("cannot print: standard output is closed")
 
 
 def sweep_json(done: Sweep) -> dict[str, object]:
@@ -89,7 +105,12 @@ def print_sweep(done: Sweep) -> None:
     sections += [
         (
             "Next",
-            summary.next_lines(done.directory, has_recipe=done.recipe is not None, program=program),
+            summary.next_lines(
+                done.directory,
+                has_recipe=done.recipe is not None,
+                program=program,
+                storage=done.spec.storage,
+            ),
         )
     ]
     for title, lines in sections:
@@ -107,4 +128,5 @@ def program(name: str) -> str:
 
 def say(message: str) -> None:
     """A message for people, on stderr."""
-    sys.stderr.write(message + "\n")
+    if sys.stderr is not None:  # the shell closed it: the exit code is all that is left
+        sys.stderr.write(message + "\n")

@@ -24,6 +24,7 @@ from cptune.domain.checks import is_file
 from cptune.domain.study import SweepSpec
 from cptune.domain.workload import FULL_LENGTHS, preset_fields
 from cptune.errors import SpecError
+from topology.words import suggestion
 
 QUICKSTART = "quickstart"
 _MISSING = "missing, wanted a value"
@@ -50,7 +51,8 @@ def load(path: Path) -> SweepSpec:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
-        raise SpecError(f"cannot read {path}: {exc}", hint="wanted a sweep.toml") from exc
+        why = exc.strerror if isinstance(exc, OSError) else exc
+        raise SpecError(f"cannot read {path}: {why}", hint="wanted a sweep.toml") from exc
     spec = parse(text, source=str(path), default_name=path.stem)
     return _with_lengths(spec, folder=path.parent, text=text, source=str(path))
 
@@ -60,7 +62,11 @@ def _with_lengths(spec: SweepSpec, *, folder: Path, text: str, source: str) -> S
     lengths = spec.workload.lengths
     if lengths == FULL_LENGTHS or Path(lengths).is_absolute():
         return spec  # who reads the lengths says what is wrong
-    from cptune.balance.distributions import is_distribution, known_names  # brings numpy
+    from cptune.balance.distributions import (  # brings numpy
+        is_distribution,
+        known_names,
+        nearest_lengths,
+    )
 
     path = folder / lengths
     if is_file(path):
@@ -68,7 +74,8 @@ def _with_lengths(spec: SweepSpec, *, folder: Path, text: str, source: str) -> S
         return replace(spec, workload=workload)
     if is_distribution(lengths):
         return spec
-    seen = f"{lengths!r} is no file and no distribution"
+    near = nearest_lengths(lengths, folder, also=FULL_LENGTHS)
+    seen = f"{lengths!r} is no file and no distribution{near}"
     raise SpecError(
         _located(source, _key_lines(text), ("workload", "lengths"), seen),
         hint=f'wanted "{FULL_LENGTHS}", a file of lengths or {", ".join(known_names())}',
@@ -210,8 +217,7 @@ def _nearest_word(loc: tuple[int | str, ...], seen: object) -> str:
     noun = _noun_at(loc)
     hint = None if noun is None else get_type_hints(noun).get(_last_name(loc))
     words = next((one for one in (hint, *get_args(hint)) if _is_words(one)), None)
-    near = difflib.get_close_matches(str(seen), list(words or ()), n=1)
-    return f", did you mean '{near[0]}'?" if near else ""
+    return suggestion(seen, words or ())
 
 
 def _is_words(hint: object) -> TypeGuard[type[StrEnum]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cptune import spec as specs
 from cptune.balance.expected import expect_load
-from cptune.cluster.connection import LOCAL, RayNode
+from cptune.cluster.connection import LOCAL, RayNode, knock
 from cptune.cluster.session import joined_cluster, ready_for_trials
 from cptune.domain.documents import DocumentLoad
 from cptune.domain.recipe import Recipe
@@ -35,13 +35,12 @@ from cptune.search.expected import ExpectSteps
 from cptune.search.foresight import LearningLedger
 from cptune.search.loop import Seams, SearchLoop
 from cptune.search.prepare import (
-    SQLITE,
     Prepared,
     prepare,
     refuse_gpus,
     refuse_other_batch,
 )
-from cptune.search.sampler import OptunaSampler
+from cptune.search.sampler import JournalFile, OptunaSampler
 from cptune.search.space import SearchSpace
 from cptune.store.balance import open_lengths
 from cptune.store.files import write_durably
@@ -148,6 +147,7 @@ def run_sweep(
         ClusterError: when the cluster cannot do it.
         LedgerError: when the run directory cannot be read or written.
     """
+    knock(address)
     with ExitStack() as stack:
         nodes: list[RayNode] | None = None
         topology = discover() if address == LOCAL else None
@@ -232,9 +232,16 @@ def _open_sampler(prepared: Prepared, run: RunDirectory) -> OptunaSampler:
         prepared.space,
         settings=spec.search,
         study_name=spec.name,
-        storage=run.study_path if spec.storage.study == SQLITE else spec.storage.study,
+        storage=_study_place(spec, run),
         baseline=prepared.baseline,
     )
+
+
+def _study_place(spec: SweepSpec, run: RunDirectory) -> Path | JournalFile | str:
+    name = spec.storage.file_name
+    if name is None:
+        return spec.storage.study
+    return JournalFile(run.path / name) if spec.storage.is_journal else run.path / name
 
 
 def _recipe(

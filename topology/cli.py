@@ -4,27 +4,31 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from topology.discover import discover
 from topology.errors import TopologyError
 from topology.nouns import Topology
-from topology.outputs import why_overwritten
+from topology.outputs import why_overwritten, why_unwritable
 from topology.readers import read_topology
 from topology.table import render_table
 from topology.tree import render_tree
+from topology.words import suggestion
 
 __all__ = [
     "main",
+    "print_text",
     "render_json",
     "render_table",
     "render_tree",
     "show_topology",
+    "word_of",
     "write_text",
 ]
 
 _RINGS = "rings"
+_NAME_PART = 32  # characters of a name, so that with the rest no system finds it too long
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,8 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             a leading `rings` goes to the command of that name.
 
     Returns:
-        The exit status: 0 done, 2 for a file that cannot be read or written, 130 after Ctrl-C.
-        Bad usage leaves by SystemExit(2), as argparse does.
+        The exit status: 0 done, 1 what is found cannot be written out, 2 for a file that cannot be
+        read or named for output, 130 after Ctrl-C. Bad usage leaves by SystemExit(2), as argparse
+        does.
     """
     words = sys.argv[1:] if argv is None else list(argv)
     if words[:1] == [_RINGS]:
@@ -44,24 +49,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(words)
     out: Path | None = options.out
     files: list[Path] = options.files
+    failed = 2
     try:
-        refuse_overwriting({"--out": out}, inputs=files)
-        show_topology(read_topology(files) if files else discover(), form=options.format, out=out)
+        check_outputs({"--out": out}, inputs=files)
+        topology = read_topology(files) if files else discover()
+        failed = 1
+        show_topology(topology, form=options.format, out=out)
     except TopologyError as exc:
         hint = f" ({exc.hint})" if exc.hint else ""
         sys.stderr.write(f"error: {exc}{hint}\n")
-        return 2
+        return failed
     except KeyboardInterrupt:
         return 130
     return 0
 
 
-def refuse_overwriting(outputs: Mapping[str, Path | None], *, inputs: Sequence[Path]) -> None:
-    """Refuse to write over what is read.
+def check_outputs(outputs: Mapping[str, Path | None], *, inputs: Sequence[Path]) -> None:
+    """Refuse, before anything is looked at, to write over what is read or where nobody can.
 
     Raises:
-        TopologyError: An output is an input, or another output.
+        TopologyError: An output is an input, another output, or cannot be written.
     """
+    for path in outputs.values():
+        if path is not None and (why := why_unwritable(path)):
+            raise TopologyError(why)
     if why := why_overwritten(outputs, inputs=inputs):
         raise TopologyError(why)
 
@@ -79,7 +90,7 @@ def show_topology(topology: Topology, *, form: str | None = None, out: Path | No
     """
     text = _RENDERERS[form or ("table" if out is None else "json")](topology)
     if out is None:
-        _print(text)
+        print_text(text)
     else:
         write_text(out, text=text)
         sys.stderr.write(f"wrote {out}\n")
@@ -109,11 +120,11 @@ def write_text(path: Path, *, text: str) -> None:
     Raises:
         TopologyError: It cannot be written; the message names the path and the reason.
     """
-    if path.exists() and not path.is_file():
-        raise TopologyError(f"cannot write {path}: it is there and is no regular file")
     target = path.resolve()  # a link keeps pointing where it did
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = target.with_name(f".{target.name[:_NAME_PART]}.{os.getpid()}.tmp")
     try:
+        if path.exists() and not path.is_file():
+            raise TopologyError(f"cannot write {path}: it is there and is no regular file")
         try:
             with temporary.open("w", encoding="utf-8") as file:
                 file.write(text)
@@ -126,7 +137,27 @@ def write_text(path: Path, *, text: str) -> None:
         raise TopologyError(f"cannot write {path}: {exc.strerror or exc}") from exc
 
 
-def _print(text: str) -> None:
+def word_of(words: Iterable[str]) -> Callable[[str], str]:
+    """What argparse reads a word with; a wrong one is refused with the nearest legal one."""
+    known = tuple(words)
+
+    def read(text: str) -> str:
+        if text not in known:
+            wanted = f"saw {text!r}, wanted {', '.join(known)}{suggestion(text, known)}"
+            raise argparse.ArgumentTypeError(wanted)
+        return text
+
+    return read
+
+
+def print_text(text: str) -> None:
+    """Write to standard output.
+
+    Raises:
+        TopologyError: Nobody reads it any more, or it is closed or full.
+    """
+    if sys.stdout is None:  # the shell closed it
+        raise TopologyError("cannot write standard output: it is closed")
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -153,7 +184,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--format",
-        choices=tuple(_RENDERERS),
+        type=word_of(_RENDERERS),
+        metavar="{table,json,tree}",
         help="what to print: a table (default), a tree, or JSON (default with --out)",
     )
     parser.add_argument(

@@ -4,7 +4,7 @@ Every source (driver, sysfs, pasted text) ends in these nouns. A fact nobody tol
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import combinations
@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 SCHEMA = 1
+_HOST_MEMORY: dict[str, object] = {"memory_bytes": None}  # as the hash takes it
 _NOT_HASHED = ("notes", "driver_version")  # remarks, and software that has a fingerprint of its own
 
 
@@ -189,14 +190,17 @@ class Topology:
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 of the facts: no notes, driver version or source, and nothing that passes.
+        """SHA-256 of the devices and the wiring, by which ranks are placed.
 
-        A fact that documents did not have at first counts only where it is told, so that old
-        documents keep their hash.
+        No notes, driver version or source, and nothing that passes; nor the memory of a host, which
+        a new kernel changes by a few megabytes. A fact that documents did not have at first counts
+        only where it is told, so that old documents keep their hash.
         """
-        facts = [_facts(node) for node in self.nodes]
+        return self._hash([_facts(node) | _HOST_MEMORY for node in self.nodes])
+
+    def _hash(self, facts: Sequence[Mapping[str, object]]) -> str:
         network = {k: v for k, v in self.network.to_json().items() if k not in _NOT_HASHED}
-        text = canonical_json({"nodes": facts, "network": network})
+        text = canonical_json({"nodes": list(facts), "network": network})
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_json(self) -> dict[str, object]:
@@ -218,7 +222,8 @@ class Topology:
 
         Raises:
             TopologyError: Another schema; a field that is unknown, missing or wrong; or a
-                `content_hash` that is neither null nor the hash of the facts.
+                `content_hash` that is neither null nor the hash of the facts, today's or the one
+                that held the memory of hosts too.
         """
         if isinstance(value, dict) and "schema" in value:
             seen = value["schema"]
@@ -230,7 +235,7 @@ class Topology:
         build: Callable[..., Self] = cls
         topology = build_noun(build, path="", facts=facts)
         seen, wanted = fields["content_hash"], topology.content_hash
-        if seen is not None and seen != wanted:
+        if seen not in (None, wanted) and seen != topology._hash(list(map(_facts, topology.nodes))):
             raise TopologyError(
                 f"content_hash: saw {seen!r}, wanted {wanted!r}, the hash of the facts",
                 hint="after an edit by hand set content_hash to null",

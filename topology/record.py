@@ -13,6 +13,7 @@ from reprlib import Repr
 from typing import ClassVar, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from topology.errors import TopologyError
+from topology.words import suggestion
 
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
@@ -195,7 +196,8 @@ def _read_one(value: object, *, path: str, hint: object, or_null: bool) -> objec
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         words = [member.value for member in hint]
         if not isinstance(value, str) or value not in words:
-            raise refusal(path, value, f"one of {', '.join(words)}{suffix}")
+            near = suggestion(value, words) if isinstance(value, str) else ""
+            raise refusal(path, value, f"one of {', '.join(words)}{suffix}{near}")
         return hint(value)
     return _read_scalar(value, path=path, hint=hint, suffix=suffix)
 

@@ -2,12 +2,11 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from topology.cli import refuse_overwriting, write_text
+from topology.cli import check_outputs, print_text, word_of, write_text
 from topology.discover import discover
 from topology.errors import TopologyError
 from topology.graph import DeviceEdge
@@ -18,6 +17,7 @@ from topology.rings import plan_rings
 __all__ = ["main", "render_rings", "show_rings"]
 
 _GIGA = 1e9
+_MOST_DEVICES = 1 << 20  # more than any cluster has
 
 
 def main(argv: Sequence[str]) -> int:
@@ -27,17 +27,17 @@ def main(argv: Sequence[str]) -> int:
         argv: Arguments after the word `rings`.
 
     Returns:
-        The exit status: 0 done, 1 no ring can be built, 2 for what cannot be read or written, 130
-        after Ctrl-C. Bad usage leaves by SystemExit(2), as argparse does.
+        The exit status: 0 done, 1 no ring can be built or the plan cannot be written out, 2 for a
+        file that cannot be read or named for output, 130 after Ctrl-C. Bad usage leaves by
+        SystemExit(2), as argparse does.
     """
     options = _parser().parse_args(argv)
     failed = 2
     try:
-        refuse_overwriting({"--svg": options.svg}, inputs=options.files)
+        check_outputs({"--svg": options.svg}, inputs=options.files)
         topology = _read(options.files)
         failed = 1
         plan = plan_rings(topology, tp=options.tp, cp=options.cp)
-        failed = 2
         show_rings(plan, topology=topology, form=options.format, svg=options.svg)
     except TopologyError as exc:
         hint = f" ({exc.hint})" if exc.hint else ""
@@ -58,7 +58,7 @@ def show_rings(
     """
     if svg is not None:
         _draw(svg, topology=topology, plan=plan)
-    _print(_json(plan) if form == "json" else render_rings(plan))
+    print_text(_json(plan) if form == "json" else render_rings(plan))
 
 
 def render_rings(plan: RingPlan) -> str:
@@ -66,14 +66,29 @@ def render_rings(plan: RingPlan) -> str:
     blocks = [
         f"tp {plan.tp}, cp {plan.cp}: {_count(plan.groups, 'group')}, {_count(plan.rings, 'ring')}",
         *(_ring(number, ring) for number, ring in enumerate(plan.rings)),
-        f"slowest edge, all rings at once: {_rate(plan.achieved_bytes_per_s)}; "
-        f"no rings over these devices beat {_rate(plan.bound_bytes_per_s)}{_share(plan)}",
+        _limits(plan),
     ]
     if any(edge.planned for ring in plan.rings for edge in ring.edges):
         blocks.append("? is a rate nobody told: such edges are ordered by the planning weights")
     if plan.notes:
         blocks.append("\n".join(["notes:", *(f"  - {note}" for note in plan.notes)]))
     return "\n\n".join(blocks) + "\n"
+
+
+def _limits(plan: RingPlan) -> str:
+    """What the rings get all at once and what none can beat, or whose rates nobody told."""
+    achieved, bound = plan.achieved_bytes_per_s, plan.bound_bytes_per_s
+    edges = [edge for ring in plan.rings for edge in ring.edges]
+    if not edges:
+        return "rings of one device: nothing is sent"
+    untold = [edge for edge in edges if edge.bytes_per_s is None]
+    gets = _rate(achieved)
+    if achieved is None:
+        gets = f"unknown, since {len(untold)} of {len(edges)} edges have no rate told"
+    beats = f"no rings over these devices beat {_rate(bound)}{_share(plan)}"
+    if bound is None:
+        beats = "what no rings over these devices beat is unknown, since no capacity was told"
+    return f"slowest edge, all rings at once: {gets}; {beats}"
 
 
 def _ring(number: int, ring: Ring) -> str:
@@ -128,16 +143,6 @@ def _draw(path: Path, *, topology: Topology, plan: RingPlan) -> None:
     sys.stderr.write(f"wrote {path}\n")
 
 
-def _print(text: str) -> None:
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except OSError as exc:
-        # Nobody reads any more; the interpreter must not try once more when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise TopologyError(f"cannot write standard output: {exc.strerror or exc}") from exc
-
-
 def _read(paths: Sequence[Path]) -> Topology:
     if not paths:
         return discover()
@@ -148,8 +153,8 @@ def _read(paths: Sequence[Path]) -> Topology:
 
 def _degree(text: str) -> int:
     value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"saw {value}, wanted 1 or more")
+    if not 1 <= value <= _MOST_DEVICES:
+        raise argparse.ArgumentTypeError(f"saw {value}, wanted 1 to {_MOST_DEVICES:,}")
     return value
 
 
@@ -166,7 +171,11 @@ def _parser() -> argparse.ArgumentParser:
         "--cp", type=_degree, required=True, metavar="C", help="such groups in a ring"
     )
     parser.add_argument(
-        "--format", choices=("table", "json"), default="table", help="for people, or JSON"
+        "--format",
+        type=word_of(("table", "json")),
+        metavar="{table,json}",
+        default="table",
+        help="for people, or JSON",
     )
     parser.add_argument(
         "--svg", type=Path, metavar="FILE", help="also draw the wiring and the rings into FILE"

@@ -9,14 +9,20 @@ import numpy as np
 
 from cptune.balance.advice import read_model
 from cptune.balance.asked import BalanceAsked
-from cptune.balance.distributions import is_distribution, known_names, read_distribution
+from cptune.balance.distributions import (
+    is_distribution,
+    known_names,
+    nearest_lengths,
+    read_distribution,
+)
+from cptune.balance.effort import DRAWN_STEPS, check_drawn
 from cptune.balance.histogram import Histogram
 from cptune.balance.layers import read_work
 from cptune.balance.processes import measure
 from cptune.balance.simulate import Setting, parse_cps
-from cptune.balance.study import DRAWN_STEPS, Measurer, Study, run_study
-from cptune.balance.work import Tokens, published_token_keys
-from cptune.domain.checks import is_file
+from cptune.balance.study import Measurer, Study, run_study
+from cptune.balance.work import LONGEST, Tokens, published_token_keys
+from cptune.domain.checks import LARGEST_SEED, is_file
 from cptune.errors import SpecError
 
 _DRAWN_DOCUMENTS = 100_000  # of a distribution, at least
@@ -38,9 +44,12 @@ def answer_asked(
         SpecError: when a flag or the file is wrong.
         ClusterError: when a measuring process fails.
     """
-    for name, value, least in (("seed", asked.seed, 0), ("cap", asked.cap, 1)):
-        if value is not None and value < least:
-            raise SpecError(f"{name} is {value}; wanted {least} or more")
+    for name, value, least, most in (
+        ("seed", asked.seed, 0, LARGEST_SEED),
+        ("cap", asked.cap, 1, LONGEST),
+    ):
+        if value is not None and not least <= value <= most:
+            raise SpecError(f"{name} is {value}; wanted {least} to {most:,}")
     keys = published_token_keys() if asked.token_keys is None else asked.token_keys
     work = read_work(asked.layers, window=asked.window, token_keys=keys)
     setting = Setting(
@@ -81,6 +90,7 @@ def _open_stream(asked: BalanceAsked, *, setting: Setting, open_file: OpenFile) 
     if stream is not None:
         return stream
     drawn = read_distribution(asked.lengths)
+    check_drawn(setting.step_tokens, mean_tokens=drawn.mean_tokens)
     least = int(_DRAWN_DOCUMENTS * drawn.mean_tokens)
     return drawn.chunks(max(least, DRAWN_STEPS * setting.step_tokens), seed=asked.seed)
 
@@ -92,6 +102,7 @@ def _open_lengths(lengths: str, column: str | None, open_file: OpenFile) -> Iter
     if is_distribution(lengths):
         return None
     raise SpecError(
-        f"lengths is {lengths!r}, which is no file and no distribution",
+        f"lengths is {lengths!r}, which is no file and no distribution"
+        f"{nearest_lengths(lengths, Path())}",
         hint=f"wanted a file or {', '.join(known_names())}",
     )

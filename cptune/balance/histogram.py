@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cptune.balance.pack import cut_stream
-from cptune.balance.work import Reals, Tokens
+from cptune.balance.work import LONGEST, Reals, Tokens
 
 _EXACT = 4096  # lengths below have a bin each
 _PER_OCTAVE = 256  # bins from there on: 0.3% wide
-LONGEST = 1 << 40  # tokens; more is no document
-_BINS = _EXACT + _PER_OCTAVE * 28 + 1  # the last holds `LONGEST`
+_OCTAVES = (LONGEST // _EXACT).bit_length() - 1
+_BINS = _EXACT + _PER_OCTAVE * _OCTAVES + 1  # the last holds `LONGEST`
 
 
 @dataclass(slots=True)

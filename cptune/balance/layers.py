@@ -8,7 +8,9 @@ from dataclasses import replace
 from cptune.balance.spread import Layers
 from cptune.balance.work import Work
 from cptune.errors import SpecError
+from topology.words import suggestion
 
+_MOST_DIGITS = 6  # of a number of layers
 _KINDS = (Layers.FULL.value, Layers.WINDOW.value)
 
 
@@ -53,7 +55,10 @@ def _read_counts(layers: str) -> Mapping[Layers, int]:
     for part in layers.split(","):
         name, _, number = (word.strip() for word in part.partition("="))
         if name not in _KINDS or not number.isascii() or not number.isdigit():
-            raise SpecError(f"layers is {layers!r}: {part!r} is not full=N or window=N")
+            near = "" if name in _KINDS else suggestion(name, _KINDS)
+            raise SpecError(f"layers is {layers!r}: {part!r} is not full=N or window=N{near}")
+        if len(number) > _MOST_DIGITS:
+            raise SpecError(f"layers is {layers!r}; wanted 0 to {10**_MOST_DIGITS - 1:,} of a kind")
         counts[Layers(name)] += int(number)
     if not sum(counts.values()):
         raise SpecError(f"layers is {layers!r}; wanted one layer or more")

@@ -17,9 +17,9 @@ from typing import IO, Protocol
 
 import numpy as np
 
-from cptune.balance.histogram import LONGEST
-from cptune.balance.work import Tokens
+from cptune.balance.work import LONGEST, Tokens
 from cptune.errors import SpecError
+from topology.words import suggestion
 
 NAMES = ("length", "lengths", "tokens", "num_tokens", "token_count", "seq_len", "len")
 _BLOCK_LINES = 1 << 16
@@ -106,8 +106,10 @@ def _csv_blocks(
         index = found or 0
         if found is None and head:  # without a header the first line is data
             yield _checked(iter([(f"{path}:1", head[:1])]))
+        name = None if found is None else head[index].strip()
         while rows := _csv_rows(reader):
-            yield _checked((f"{path}:{at}", row[index : index + 1] or [""]) for at, row in rows)
+            cells = ((f"{path}:{at}", row[index : index + 1] or [""]) for at, row in rows)
+            yield _checked(cells, column=name)
     except csv.Error as exc:
         raise SpecError(f"{path}:{reader.line_num}: {exc}") from exc
 
@@ -121,16 +123,13 @@ def _column_index(head: Sequence[str], *, path: Path, column: str | None) -> int
     names = [name.strip() for name in head]
     if column is not None:
         if column not in names:
-            raise SpecError(f"{path}:1: no column {column!r}; there are {', '.join(names)}")
+            raise no_column(f"{path}:1", column, names=names)
         return names.index(column)
     if len(names) == 1:
         return None if _number(names[0]) is not None else 0
     known = [names.index(name) for name in NAMES if name in names]
     if not known and names:
-        raise SpecError(
-            f"{path}:1: which of the columns {', '.join(names)} holds the lengths is not known",
-            hint=f"wanted one of {', '.join(NAMES)}, or --column NAME",
-        )
+        raise no_column(f"{path}:1", None, names=names)
     return known[0] if known else None
 
 
@@ -138,41 +137,64 @@ def _jsonl_blocks(lines: IO[str], *, path: Path, column: str | None) -> Iterator
     first = 1
     while block := list(islice(lines, _BLOCK_LINES)):
         at = (f"{path}:{first + number}" for number in range(len(block)))
-        yield _checked(
+        rows = (
             (place, _json_values(line, at=place, column=column))
             for place, line in zip(at, block, strict=True)
             if line.strip()
         )
+        yield _checked(rows, column=column)
         first += len(block)
 
 
 def _json_values(line: str, *, at: str, column: str | None) -> Sequence[object]:
     try:
         value = json.loads(line)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:  # endless numbers, deep nests
         raise SpecError(f"{at}: {_show(line.strip())} is not JSON; wanted a number") from exc
     if isinstance(value, dict):
         keys = NAMES if column is None else (column,)
         key = next((name for name in keys if name in value), None)
         if key is None:
-            raise SpecError(f"{at}: {_show(line.strip())} has no key {' or '.join(keys)}")
+            raise SpecError(
+                f"{at}: {_show(line.strip())} has no key {' or '.join(keys)}"
+                + (f"{suggestion(column, value)}" if column else ""),
+                hint=f"--column NAME: there are {', '.join(value) or 'none'}",
+            )
         value = value[key]
     return value if isinstance(value, list) else [value]
 
 
-def _checked(rows: Iterator[tuple[str, Sequence[object]]]) -> Tokens:
-    """The values of all rows.
+def no_column(at: str, column: str | None, *, names: Sequence[str]) -> SpecError:
+    """The refusal of a column that is not there, or of a choice that nobody can make."""
+    there = ", ".join(names)
+    if column is not None:
+        said = f"{at}: no column {column!r}; there are {there}{suggestion(column, names)}"
+        return SpecError(said, hint="--column NAME")
+    return SpecError(
+        f"{at}: which of the columns {there} holds the lengths is not known",
+        hint=f"wanted one of {', '.join(NAMES)}, or --column NAME",
+    )
+
+
+def _checked(rows: Iterator[tuple[str, Sequence[object]]], *, column: str | None = None) -> Tokens:
+    """The values of all rows, of a column where there are several.
 
     Raises:
         SpecError: at the first that is no length.
     """
-    return np.array([_length(value, at=at) for at, row in rows for value in row], dtype=np.int64)
+    return np.array(
+        [_length(value, at=at, column=column) for at, row in rows for value in row], dtype=np.int64
+    )
 
 
-def _length(value: object, *, at: str) -> int:
+def _length(value: object, *, at: str, column: str | None) -> int:
     number = _number(value)
     if number is None or not 1 <= number <= LONGEST or number != int(number):
-        raise SpecError(f"{at}: {_show(value)} is no document length; wanted a whole number from 1")
+        of = "" if column is None else f" of column {column!r}"
+        raise SpecError(
+            f"{at}: {_show(value)}{of} is no document length; "
+            f"wanted a whole number from 1 to {LONGEST:,}"
+        )
     return int(number)
 
 
@@ -186,16 +208,17 @@ def _number(value: object) -> float | None:
     return None if isinstance(value, bool) or not isinstance(value, int | float) else value
 
 
-def check_values(values: Sequence[object], *, path: Path, first: int) -> Tokens:
+def check_values(values: Sequence[object], *, path: Path, first: int, column: str) -> Tokens:
     """Lengths that a reader of another format found; `first` is the row of the first one.
 
     Raises:
         SpecError: at the first that is no length.
     """
-    return _checked(
+    rows = (
         (f"{path}: row {first + number}", value if isinstance(value, list) else [value])
         for number, value in enumerate(values)
     )
+    return _checked(rows, column=column)
 
 
 def _show(value: object) -> str:

@@ -17,6 +17,7 @@ from cptune.balance.advice import (
 )
 from cptune.balance.asked import Packing, Split
 from cptune.balance.batches import RANKS, Batches, Compared, Timed, compare, sample_batches
+from cptune.balance.effort import DRAWN_STEPS, check_drawn, in_blocks
 from cptune.balance.histogram import Histogram
 from cptune.balance.layers import works_by_kind
 from cptune.balance.simulate import Setting, Simulation
@@ -25,8 +26,7 @@ from cptune.balance.theory import describe_regime, predict_spread
 from cptune.balance.work import Tokens, Work
 from cptune.domain.workload import ModelShape
 
-DRAWN_STEPS = 100  # of a distribution, or of a file that holds no whole step
-_PACKED_STEPS = 10  # of a packing that looks at every document by itself
+_PACKED_STEPS = (10, 2000)  # of a packing that looks at every document by itself
 _PACKED_TOKENS = 2_000_000  # at least
 
 
@@ -88,6 +88,7 @@ def run_study(
         model: Weighs attention against the rest of its step; without, attention alone counts.
 
     Raises:
+        SpecError: when the documents and the batch are more than can be counted out.
         ClusterError: when a measuring process fails.
     """
     asked = setting.cps
@@ -132,14 +133,15 @@ def run_study(
 
 def _simulation(setting: Setting, packing: Packing, work: Work | None = None) -> Simulation:
     by_row = packing is Packing.SEQUENTIAL and setting.split is Split.DOCUMENT
-    most = max(_PACKED_STEPS, _PACKED_TOKENS // setting.step_tokens)
+    few, many = _PACKED_STEPS
+    most = max(few, min(many, _PACKED_TOKENS // setting.step_tokens))
     return Simulation(setting, packing, max_steps=None if by_row else most, work=work)
 
 
 def _feed(
     stream: Iterable[Tokens], *, lengths: Histogram, runs: Sequence[Simulation], seed: int
 ) -> list[str]:
-    for documents in stream:
+    for documents in in_blocks(stream, tokens_per_gpu=runs[0].setting.tokens_per_gpu):
         lengths.add(documents)
         for run in runs:
             run.feed(documents)
@@ -147,6 +149,7 @@ def _feed(
         return []
     rng = np.random.default_rng(seed)
     step_tokens = runs[0].setting.step_tokens
+    check_drawn(step_tokens, mean_tokens=lengths.mean_tokens)
     per_draw = min(1 << 20, 1 + int(DRAWN_STEPS * step_tokens / lengths.mean_tokens))
     while runs[0].steps < DRAWN_STEPS and not runs[0].is_done:
         drawn = lengths.draw(per_draw, rng)
@@ -239,6 +242,13 @@ def _layer_notes(works: Mapping[Layers, Work], *, measured: bool) -> Iterator[st
 
 
 def _batches_note(lengths: Histogram, *, setting: Setting) -> str:
-    shares = batches_by_cp(lengths, setting=setting, cps=setting.cps)
+    largest, sizes = max(setting.cps), list(setting.cps)
+    while sizes[-1] * setting.tokens_per_gpu < lengths.max_tokens:
+        sizes.append(2 * sizes[-1])
+    shares = batches_by_cp(lengths, setting=setting, cps=sizes)
     told = ", ".join(f"CP={cp} {share:.0%}" for cp, share in shares.items() if share >= 0.005)
-    return f"steps by the CP that their longest document needs: {told}"
+    need = -(-lengths.max_tokens // setting.tokens_per_gpu)
+    beyond = ""
+    if need > largest:
+        beyond = f"; the longest document needs CP={need}, and {largest} is the largest looked at"
+    return f"steps by the CP that their longest document needs: {told}{beyond}"

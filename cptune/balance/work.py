@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from cptune.balance.asked import Split
 from cptune.errors import SpecError
+from topology.words import suggestion
 
 Tokens = NDArray[np.int64]
 Reals = NDArray[np.float64]
 KERNEL = "fa2-h100"
+LONGEST = 1 << 40  # tokens of a document; more is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +40,10 @@ class Work:
     full_share: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.window is not None and self.window < 1:
-            raise ValueError(f"window is {self.window}; wanted 1 token or more, or none")
-        if not 0 <= self.token_keys < float("inf"):
-            raise ValueError(f"token_keys is {self.token_keys}; wanted 0 or more")
+        if self.window is not None and not 1 <= self.window <= LONGEST:
+            raise ValueError(f"window is {self.window}; wanted 1 to {LONGEST:,} tokens, or none")
+        if not 0 <= self.token_keys <= LONGEST:
+            raise ValueError(f"token_keys is {self.token_keys}; wanted 0 to {LONGEST:,}")
         if not 0 <= self.full_share <= 1:
             raise ValueError(f"full_share is {self.full_share}; wanted 0 to 1")
 
@@ -135,7 +137,10 @@ def published_token_keys(kernel: str = KERNEL) -> float:
     """
     known = published("kernels")
     if kernel not in known:
-        raise SpecError(f"kernel {kernel!r} is not known; known: {', '.join(sorted(known))}")
+        raise SpecError(
+            f"kernel {kernel!r} is not known; known: {', '.join(sorted(known))}"
+            f"{suggestion(kernel, sorted(known))}"
+        )
     tokens, milliseconds = np.array(known[kernel]["milliseconds"]).T
     return fit_token_keys(tokens.astype(np.int64), milliseconds)
 

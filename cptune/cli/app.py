@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from math import floor
+from math import floor, isfinite
 from pathlib import Path
 from typing import NoReturn, get_args
 
@@ -13,10 +13,11 @@ from cyclopts import App, ArgumentCollection
 
 from cptune import __version__
 from cptune.errors import SpecError
+from cptune.printing import say
 from topology.outputs import why_overwritten
 
 SIGNALLED = 128  # an exit code is this and the signal's number
-TERMINATED = SIGNALLED + signal.SIGTERM
+STOP_SAID = "the command has said that it was stopped"  # a note of the exception
 
 
 class Format(StrEnum):
@@ -26,23 +27,33 @@ class Format(StrEnum):
     JSON = "json"
 
 
-def _refuse_fractions(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Cyclopts rounds 1.5 to the 2 that nobody asked for.
+def _check_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Cyclopts rounds 1.5 to the 2 that nobody asked for, and takes a NaN for a number.
 
     Raises:
-        SpecError: naming the flag, the value and the nearest whole numbers.
+        SpecError: naming the flag, the value and what was wanted.
     """
     del app, commands
     for argument in arguments:
-        if int not in {argument.hint, *get_args(argument.hint)}:
-            continue
+        kinds = {argument.hint, *get_args(argument.hint)}
         for value in (token.value for token in argument.tokens):
-            if "." in value and value.strip("+-").replace(".", "", 1).isdecimal():
-                low = floor(float(value))
-                if low != float(value):
-                    raise SpecError(
-                        f"{argument.name} is {value}; wanted a whole number, {low} or {low + 1}"
-                    )
+            if wanted := _why_no_number(value, kinds):
+                raise SpecError(f"{argument.name} is {value}; wanted {wanted}")
+
+
+def _why_no_number(value: str, kinds: set[object]) -> str | None:
+    """What was wanted instead of a value; None where it, or what Cyclopts says of it, will do."""
+    is_float = float in kinds
+    if not is_float and not (int in kinds and "." in value):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    if not isfinite(number):
+        return "a finite number"
+    low = floor(number)
+    return None if is_float or low == number else f"a whole number, {low} or {low + 1}"
 
 
 app = App(
@@ -51,7 +62,8 @@ app = App(
     help="Find the complete parallel recipe for long-context training, with the evidence for it."
     "\n\n--debug shows the traceback of an error.",
     version_flags=["--version"],
-    config=_refuse_fractions,
+    config=_check_numbers,
+    suppress_keyboard_interrupt=False,  # it ends with a line of ours
 )
 app["--help"].group = "Options"
 app["--version"].group = "Options"
@@ -65,6 +77,12 @@ def refuse_overwriting(outputs: Mapping[str, Path | None], *, inputs: Iterable[P
     """
     if why := why_overwritten(outputs, inputs=inputs):
         raise SpecError(why)
+
+
+def say_stopped(exc: BaseException, message: str) -> None:
+    """Say what a command that a signal ends leaves, in place of the line that all others say."""
+    say(message)
+    exc.add_note(STOP_SAID)
 
 
 def end_on_signals() -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from cptune.balance.asked import BalanceAsked
-from cptune.cli.app import Format, app, end_on_signals, refuse_overwriting
+from cptune.cli.app import Format, app, end_on_signals
+from cptune.cli.outputs import check_outputs
 from cptune.printing import print_answer, say
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def balance(
 
     asked = asked or BalanceAsked()
     outputs = {"--out": asked.out, "--figure": asked.figure}
-    refuse_overwriting(outputs, inputs=[Path(asked.lengths)])
+    check_outputs(outputs, inputs=[Path(asked.lengths)])
     study = answer_asked(asked, open_file=open_lengths, measurer=_measurer(address))
     if asked.out:
         write_balance(asked.out, study.rows)

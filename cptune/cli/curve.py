@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from cptune.cli.app import TERMINATED, Format, app, end_on_signals, refuse_overwriting
+from cptune.cli.app import Format, app, end_on_signals, refuse_overwriting, say_stopped
 from cptune.domain.asked import CurveAsked
 from cptune.printing import print_answer, say
 
@@ -51,10 +50,8 @@ def curve(
             on_row=lambda row: say(progress_line(row)),
         )
     except (KeyboardInterrupt, SystemExit) as exc:
-        say(f"stopped; the rows so far are in {runs / chosen.name}-curve*/curve.parquet")
-        # While Ray starts, its own handler ends the process with the signal's number.
-        if isinstance(exc, SystemExit) and exc.code == signal.SIGTERM:
-            raise SystemExit(TERMINATED) from None
+        where = f"{runs / chosen.name}-curve*/curve.parquet"
+        say_stopped(exc, f"stopped; the rows so far are in {where}")
         raise
     if asked.out:
         write_curve(asked.out, found.rows)

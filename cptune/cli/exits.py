@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from cyclopts import Argument, CycloptsError, MissingArgumentError
+from cyclopts import Argument, CoercionError, CycloptsError, MissingArgumentError, Token
 
-from cptune.cli.app import app
+from cptune.cli.app import SIGNALLED, STOP_SAID, app
 from cptune.errors import CptuneError
 from cptune.printing import say
 from topology.errors import TopologyError
+from topology.words import suggestion
 
 _INTERRUPTED = 130
 
@@ -34,20 +36,41 @@ def run(arguments: Sequence[str], *, debug: bool = False) -> int:
     """
     try:
         code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-    except (CycloptsError, CptuneError, TopologyError, OSError, KeyboardInterrupt) as exc:
+    except (KeyboardInterrupt, SystemExit) as exc:
+        _say_stop(exc)
+        if isinstance(exc, SystemExit) or debug:
+            raise
+        return _INTERRUPTED
+    except (CycloptsError, CptuneError, TopologyError, OSError) as exc:
         if debug and not isinstance(exc, CycloptsError):
             raise
         return _code_of(exc)
     return code if isinstance(code, int) else 0
 
 
+def _say_stop(exc: KeyboardInterrupt | SystemExit) -> None:
+    """One line of our own, unless the command has said one that tells more."""
+    if STOP_SAID in getattr(exc, "__notes__", ()):
+        return
+    if isinstance(exc, KeyboardInterrupt):
+        say("stopped by Ctrl-C")
+    elif isinstance(exc.code, int) and exc.code > SIGNALLED:
+        say(f"stopped by {signal.Signals(exc.code - SIGNALLED).name}")
+
+
 def _code_of(exc: BaseException) -> int:
     """Say what went wrong; returns the exit code."""
     match exc:
-        case KeyboardInterrupt():
-            return _INTERRUPTED
         case MissingArgumentError(argument=Argument(name=name)):
             say(f"error: {name} is missing")
+            return 2
+        case CoercionError(argument=Argument() as argument, token=Token() as token) if (
+            choices := argument.get_choices(force=True)
+        ):
+            say(
+                f"error: {token.keyword or argument.name} is {token.value!r}; wanted "
+                f"{_listed(choices)}{suggestion(token.value, choices)}"
+            )
             return 2
         case CptuneError() | TopologyError():
             say(f"error: {exc}")
@@ -59,6 +82,11 @@ def _code_of(exc: BaseException) -> int:
         case _:
             say(f"error: {exc}")
             return 2
+
+
+def _listed(words: Sequence[str]) -> str:
+    *first, last = map(repr, words)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _lost_output(exc: OSError) -> int:

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from cptune.cli.app import Format, app, end_on_signals, refuse_overwriting
+from cptune.cli.outputs import check_outputs
+from cptune.domain.checks import MOST_RANKS, is_file
 from cptune.domain.probe import ProbeAsk
 from cptune.errors import SpecError
 from cptune.printing import print_answer, say
 from topology.errors import TopologyError
+from topology.words import nearest_word, suggestion
 
 if TYPE_CHECKING:
     from topology.nouns import Topology
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 topology = App(name="topology", help="What hardware is here or in files, and how it is wired.")
 app.command(topology)
 
+_COMMANDS = ("rings", "probe")
 _File = Annotated[Path, Parameter(allow_leading_hyphen=True)]  # "-" is standard input
 
 
@@ -42,10 +46,8 @@ def _inventory(
     """
     from topology.cli import show_topology
 
-    refuse_overwriting({"--out": out}, inputs=files)
-    found = _look(files, address=address)
-    with _refused():
-        show_topology(found, form=format, out=out)
+    check_outputs({"--out": out}, inputs=files)
+    show_topology(_look(files, address=address), form=format, out=out)
     return 0
 
 
@@ -72,13 +74,11 @@ def rings(
     from topology.rings_command import show_rings
 
     for name, value in (("--tp", tp), ("--cp", cp)):
-        if value < 1:
-            raise SpecError(f"{name} is {value}; wanted 1 or more")
-    refuse_overwriting({"--svg": svg}, inputs=files)
+        if not 1 <= value <= MOST_RANKS:
+            raise SpecError(f"{name} is {value}; wanted 1 or more, and {MOST_RANKS:,} at most")
+    check_outputs({"--svg": svg}, inputs=files)
     found = _look(files, address=address)
-    plan = plan_rings(found, tp=tp, cp=cp)
-    with _refused():
-        show_rings(plan, topology=found, form=format.value, svg=svg)
+    show_rings(plan_rings(found, tp=tp, cp=cp), topology=found, form=format.value, svg=svg)
     return 0
 
 
@@ -144,13 +144,16 @@ def _read(files: Sequence[Path]) -> Topology:
     for file in files:
         if str(file).startswith("-") and str(file) != "-":
             raise SpecError(f"unknown option {file}", hint=f"a file of this name is ./{file}")
+    near = nearest_word(files[0], _COMMANDS)
+    if not is_file(files[0]) and suggestion(files[0], _COMMANDS).endswith("?"):
+        raise SpecError(f"no file {files[0]}", hint=f"did you mean cptune topology {near}?")
     with _refused():
         return read_topology(files)
 
 
 @contextmanager
 def _refused() -> Generator[None]:
-    """Files that cannot be read or written are the user's to change: exit 2."""
+    """Files that cannot be read are the user's to change: exit 2."""
     try:
         yield
     except TopologyError as exc:

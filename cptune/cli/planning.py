@@ -10,7 +10,10 @@ from cyclopts import Parameter
 from cptune.cli.app import Format, app
 from cptune.domain.asked import Asked
 from cptune.domain.study import SweepSpec
+from cptune.errors import SpecError
 from cptune.printing import print_answer, say
+
+_MOST_ROWS = 1_000_000_000
 
 
 @app.command
@@ -27,6 +30,8 @@ def plan(spec: Path, /, *, top: int | None = None, format: Format = Format.TABLE
     from cptune.report.plan_tables import plan_view
     from cptune.spec import load
 
+    if top is not None and not 0 <= top <= _MOST_ROWS:
+        raise SpecError(f"--top is {top}; wanted 0 to {_MOST_ROWS:,}")
     asked = load(spec)
     _say_unused(asked)
     shown = TABLE_ROWS if format is Format.TABLE else TOP

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from cptune.cli.app import TERMINATED, Format, app, end_on_signals
+from cptune.cli.app import Format, app, end_on_signals, say_stopped
 from cptune.printing import print_json, print_sweep, program, say, sweep_json
 
 
@@ -48,10 +47,8 @@ def sweep(
     except (KeyboardInterrupt, SystemExit) as exc:
         terminal.close()  # its live line would fold what comes next
         kept = runs / chosen.name / "spec.toml"
-        say(f"stopped; go on with: {program('cptune')} sweep {kept} --runs {runs} --resume")
-        # While Ray starts, its own handler ends the process with the signal's number.
-        if isinstance(exc, SystemExit) and exc.code == signal.SIGTERM:
-            raise SystemExit(TERMINATED) from None
+        go_on = f"{program('cptune')} sweep {kept} --runs {runs} --resume"
+        say_stopped(exc, f"stopped; go on with: {go_on}")
         raise
     finally:
         terminal.close()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cptune.cli.app import Format, app
 from cptune.errors import LedgerError, SpecError
 from cptune.printing import print_answer
+from topology.words import nearest_word
 
 if TYPE_CHECKING:
     from cptune.domain.trial import Trial
@@ -41,7 +41,7 @@ def trace(
     found = _find_trial(ParquetLedger(directory, writable=False).read(), trial, attempt=attempt)
     _check_traced(found)
     path = trace_path(directory, found)
-    spans = read_spans(path) if path.exists() else {}
+    spans = read_spans(path, trial=found) if path.exists() else {}
     answer = trace_answer(
         found, run=str(directory), trace_file=str(path) if spans else None, spans=spans
     )
@@ -54,9 +54,9 @@ def _find_run(run: str, runs: Path) -> Path:
         if (path / "trials").is_dir():
             return path
     names = [path.parent.name for path in sorted(runs.glob("*/trials"))] if runs.is_dir() else []
-    near = difflib.get_close_matches(Path(run).name, names, n=1, cutoff=0.0)
+    near = nearest_word(Path(run).name, names)
     raise SpecError(
-        f"no run {run!r} in {runs}" + (f"; nearest: {near[0]}" if near else ""),
+        f"no run {run!r} in {runs}" + (f"; nearest: {near}" if near else ""),
         hint="give the name of a run, or the path of its directory",
     )
 

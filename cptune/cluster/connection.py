@@ -18,12 +18,13 @@ import ray.exceptions
 
 from cptune.cluster import reaper
 from cptune.cluster.failures import as_cluster_error
-from cptune.errors import ClusterError
+from cptune.errors import ClusterError, SpecError
 
 _Handler = Callable[[int, FrameType | None], object] | int | signal.Handlers | None
 
 LOCAL = "local"
 _KNOCK_S = 10.0
+_SIGNALLED = 128  # an exit code is this and the number of the signal
 _OBJECT_STORE_BYTES = 100_000_000  # trials pass a few kilobytes; Ray's default is a third of RAM
 
 
@@ -48,6 +49,7 @@ def connected(address: str, *, cpus: int) -> Generator[list[RayNode]]:
         cpus: Logical CPUs of a local Ray: one for each rank, however many cores there are.
 
     Raises:
+        SpecError: when the address is none.
         ClusterError: when Ray cannot be started or reached.
     """
     with _reaped() if address == LOCAL else nullcontext(), _own_exit_code() as take_signals:
@@ -63,6 +65,7 @@ def connected(address: str, *, cpus: int) -> Generator[list[RayNode]]:
 def _start(address: str, *, cpus: int) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    knock(address)
     what = "start a local Ray" if address == LOCAL else f"reach Ray at {address}"
     with as_cluster_error(f"cannot {what}"):
         if address == LOCAL:
@@ -75,21 +78,23 @@ def _start(address: str, *, cpus: int) -> None:
                 log_to_driver=False,
             )
         else:
-            _knock(address)
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
 
 
-def _knock(address: str) -> None:
+def knock(address: str) -> None:
     """Refuse an address where nobody listens: Ray itself dials on for minutes.
 
     Raises:
-        ClusterError: when the address is no host:port, or nobody answers there in time.
+        SpecError: when the address is no host:port.
+        ClusterError: when nobody answers there in time.
     """
+    if address == LOCAL:
+        return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host and address == "auto":
         return
     if not port.isdigit() or not host or not 0 < int(port) < 1 << 16:
-        raise ClusterError(
+        raise SpecError(
             f"--address is {address!r}; wanted host:port with a port of 1 to 65535, or local"
         )
     try:
@@ -113,14 +118,16 @@ def _reaped() -> Generator[None]:
 def _own_exit_code() -> Generator[Callable[[], None]]:
     """Keep this process's handler of SIGTERM, and the exit code that it asks for.
 
-    Ray puts its own in place, which ends the process with the signal's number: call what is given
-    once Ray has started. Ray's waits also raise an exit with code 1 for any that a handler raised.
+    Ray puts its own in place, which exits with the signal's bare number: call what is given once
+    Ray has started. Ray's waits also raise an exit with code 1 for any that a handler raised.
     """
     on_terminate = signal.getsignal(signal.SIGTERM)
     exits: list[SystemExit] = []
     try:
         yield lambda: _set_handler(_remembering(on_terminate, exits))
     except SystemExit as exc:
+        if not exits and exc.code == signal.SIGTERM:  # of Ray's own handler, while it starts
+            exits.append(SystemExit(_SIGNALLED + signal.SIGTERM))
         raise (exits or [exc])[0] from None
     finally:
         _set_handler(on_terminate)

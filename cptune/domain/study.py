@@ -13,6 +13,7 @@ from cptune.domain.candidate import (
     Strategy,
 )
 from cptune.domain.checks import (
+    LARGEST_SEED,
     MOST_RANKS,
     require_hops,
     require_positive,
@@ -26,7 +27,12 @@ from cptune.domain.workload import ModelShape, Workload
 _LONGEST_S = 1e7  # 115 days; Ray and gloo overflow far beyond
 _LONGEST_NAME = 100
 _MOST_ROUNDS = 100
-_LARGEST_SEED = (1 << 32) - 1  # of numpy, which Optuna's samplers draw from
+
+
+SQLITE = "sqlite"
+_JOURNALS = ("journal", "journal file")
+#: `[storage] study` for a file in the run directory.
+STUDY_WORDS = (SQLITE, *_JOURNALS)
 
 
 class SamplerName(StrEnum):
@@ -134,7 +140,7 @@ class SearchSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_range(self, 0, _LARGEST_SEED, "seed")
+        require_range(self, 0, LARGEST_SEED, "seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,9 +180,21 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """Where Optuna keeps the study: `sqlite` (in the run directory) or a SQLAlchemy URL."""
+    """Where Optuna keeps the study: a word of `STUDY_WORDS` or a SQLAlchemy URL."""
 
-    study: str = "sqlite"
+    study: str = SQLITE
+
+    @property
+    def is_journal(self) -> bool:
+        """Whether it is a journal file in the run directory."""
+        return self.study in _JOURNALS
+
+    @property
+    def file_name(self) -> str | None:
+        """Of the study in the run directory; None where it is elsewhere."""
+        if self.is_journal:
+            return "study.journal"
+        return "study.db" if self.study == SQLITE else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,6 +10,7 @@ from importlib import resources
 from math import isqrt
 
 from cptune.domain.checks import require_positive
+from topology.words import suggestion
 
 
 class Mlp(StrEnum):
@@ -163,7 +163,9 @@ def preset_fields(name: str) -> dict[str, object]:
     """
     table = _preset_table()
     if name not in table:
-        near = difflib.get_close_matches(name, table, n=1)
-        meant = f", did you mean {near[0]!r}?" if near else ";"
-        raise ValueError(f"preset {name!r} is not known{meant} known: {', '.join(preset_names())}")
+        meant = suggestion(name, preset_names())
+        stop = "" if meant.endswith("?") else ";"
+        raise ValueError(
+            f"preset {name!r} is not known{meant}{stop} known: {', '.join(preset_names())}"
+        )
     return {"preset": name, **{k: v for k, v in table[name].items() if k != "source"}}

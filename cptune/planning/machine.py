@@ -105,10 +105,14 @@ def read_topology(path: Path) -> Topology:
         SpecError: when the file cannot be read or is no inventory.
     """
     try:
-        return Topology.from_json(json.loads(path.read_text(encoding="utf-8")))
+        text = path.read_text(encoding="utf-8")
+        if not text.strip():
+            raise ValueError("it is empty")
+        return Topology.from_json(json.loads(text))
     except (OSError, ValueError, TopologyError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else exc
         raise SpecError(
-            f"cluster.topology | cannot read {path}: {exc}",
+            f"cluster.topology | cannot read {path}: {why}",
             hint="wanted what `cptune topology --format json` prints",
         ) from exc
 

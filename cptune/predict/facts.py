@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from cptune.domain.workload import Precision
 from cptune.errors import SpecError
+from topology.words import nearest_word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,10 +147,9 @@ def _curve(generation: str, kernel: str, head_dim: int) -> KernelCurve:
     }
     if not known:
         names = kernel_names(generation)
-        near = get_close_matches(name, names, n=1, cutoff=0.0)
         raise SpecError(
             f"kernel {name!r} has no measured rate on {generation}; known: {', '.join(names)}; "
-            f"nearest legal: {near[0]}",
+            f"nearest legal: {nearest_word(name, names)}",
             hint="add its rates and source to cptune/predict/kernels.toml",
         )
     return KernelCurve(**known[min(known, key=lambda dim: (abs(dim - head_dim), dim))])
@@ -182,7 +181,8 @@ def read_gpu(name: str | None) -> GpuFacts:
                 hint='say what to plan for, for example cluster.gpu = "H100-SXM-80GB" or "cpu"',
             )
         raise SpecError(
-            f"cluster.gpu | {name!r} is not known; known: {known}",
+            f"cluster.gpu | {name!r} is not known; known: {known}; "
+            f"nearest legal: {nearest_word(name, rows)}",
             hint="add its peaks, memory and source as a table of cptune/predict/peaks.toml, "
             "or run the sweep on it: trials measure what no table says",
         )

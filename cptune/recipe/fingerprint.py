@@ -12,20 +12,24 @@ from importlib import metadata
 
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec
+from cptune.domain.workload import FULL_LENGTHS
 
 _PACKAGES = ("cptune", "torch", "ray", "optuna", "numpy", "pyarrow", "flash-attn")
 _ENVIRONMENT = ("NCCL_", "GLOO_", "CUDA_", "OMP_", "MKL_", "TORCH_", "PYTORCH_")
 
 
 def stamp_of(spec: SweepSpec, *, topology_hash: str, lengths: Sequence[int] = ()) -> Stamp:
-    """Stamp a spec on this machine as it is now; `lengths` are those that documents have."""
+    """Stamp a spec on this machine as it is now; `lengths` are those that documents have.
+
+    They stand for the name under which the spec found them, which differs between machines.
+    """
     shape = {name: value for name, value in asdict(spec.model).items() if name != "preset"}
     mathematics: dict[str, object] = {
         "model": shape,
-        "workload": asdict(spec.workload),
+        "workload": asdict(spec.workload) | ({"lengths": FULL_LENGTHS} if lengths else {}),
         "seed": spec.search.seed,
     }
-    if lengths:  # what a file held when it was read, since its name says little
+    if lengths:
         mathematics["document_lengths"] = list(lengths)
     found = _versions()
     environment = {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cptune.domain.outcome import Measurement
 from cptune.domain.recipe import Recipe
+from cptune.domain.study import Storage
 from cptune.domain.trial import Trial
 from cptune.domain.units import bytes_text
 
@@ -138,9 +140,30 @@ def nothing_fits_lines(judged: list[Judged]) -> list[str]:
     return lines + [f"nearest, {one.trial.candidate.describe()}: {one.reason}" for one in near]
 
 
-def next_lines(directory: Path, *, has_recipe: bool, program: Callable[[str], str]) -> list[str]:
-    """Commands that go on from here, ready to paste; `program` says how one is called here."""
-    study = f"sqlite:///file:{(directory / 'study.db').resolve()}?mode=ro&uri=true"
+def _study_argument(directory: Path, storage: Storage) -> str:
+    """What optuna-dashboard takes for a study: read-only where it can be, without a password."""
+    if storage.file_name is None:
+        return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", storage.study)
+    path = (directory / storage.file_name).resolve()
+    return str(path) if storage.is_journal else f"sqlite:///file:{path}?mode=ro&uri=true"
+
+
+def next_lines(
+    directory: Path,
+    *,
+    has_recipe: bool,
+    program: Callable[[str], str],
+    storage: Storage | None = None,
+) -> list[str]:
+    """Commands that go on from here, ready to paste.
+
+    Args:
+        directory: The run directory.
+        has_recipe: Whether there is one in it.
+        program: How a program is called here.
+        storage: Where the study is; SQLite in the run directory if omitted.
+    """
+    study = _study_argument(directory, storage or Storage())
     lines = [f"recipe    {directory / 'recipe.json'}"] if has_recipe else []
     return [
         *lines,

@@ -18,7 +18,6 @@ from cptune.search.sampler import check_storage
 from cptune.search.space import SearchSpace, build_space, choose_baseline, explicit
 from topology.nouns import Topology
 
-SQLITE = "sqlite"  # `[storage] study` for a file in the run directory
 _IDLE_RANK_BYTES = 320 << 20  # resident size of a warm actor with torch imported, measured
 
 
@@ -38,8 +37,7 @@ def prepare(spec: SweepSpec, topology: Topology | None) -> Prepared:
         SpecError: with every problem found.
     """
     resolved = resolve(spec, topology)
-    if resolved.storage.study != SQLITE:
-        check_storage(resolved.storage.study)
+    check_storage(resolved.storage.study)
     setting = _setting(resolved)
     if unsupported := why_unsupported(setting):
         raise SpecError("\n".join(f"{_key(one)} | {one.message}" for one in unsupported))

@@ -9,11 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cptune.balance.histogram import LONGEST
-from cptune.balance.lengths import NAMES, check_values, read_lengths
+from cptune.balance.lengths import NAMES, check_values, no_column, read_lengths
 from cptune.balance.spread import SpreadRow
 from cptune.balance.study import row_fields
-from cptune.balance.work import Tokens
+from cptune.balance.work import LONGEST, Tokens
 from cptune.errors import SpecError
 from cptune.store import schema
 from cptune.store.files import write_durably
@@ -56,9 +55,9 @@ def _read_column(path: Path, *, column: str | None) -> Iterator[Tokens]:
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
             name = _column_name(file.schema_arrow, path=path, column=column)
             for batch in file.iter_batches(batch_size=_BLOCK_ROWS, columns=[name]):
-                yield _block(batch.column(0), path=path, first=first)
+                yield _block(batch.column(0), path=path, first=first, column=name)
                 first += batch.num_rows
-    except (OSError, pa.ArrowException) as exc:
+    except (OSError, ValueError, pa.ArrowException) as exc:  # a value Python has no type for
         raise SpecError(f"cannot read {path}: {exc}") from exc
     if first == 1:
         raise SpecError(f"{path} is empty; wanted document lengths in tokens")
@@ -70,17 +69,15 @@ def _column_name(columns: pa.Schema, *, path: Path, column: str | None) -> str:
     if column is None and len(names) == 1:
         found = names
     if not found or found[0] not in names:
-        wanted = f"column {column!r}" if column else f"column {' or '.join(NAMES)}"
-        raise SpecError(
-            f"{path} has columns {', '.join(names)}; wanted {wanted}", hint="--column NAME"
-        )
+        raise no_column(f"{path}", column, names=names)
     return found[0]
 
 
-def _block(values: pa.Array, *, path: Path, first: int) -> Tokens:
+def _block(values: pa.Array, *, path: Path, first: int, column: str) -> Tokens:
     """The lengths of one block; a list in a row is a packed row."""
     if pa.types.is_integer(values.type) and values.null_count == 0:
-        found = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        # What an unsigned column holds beyond int64 turns negative, so it is refused below.
+        found = values.cast(pa.int64(), safe=False).to_numpy(zero_copy_only=False)
         if not len(found) or 1 <= found.min() <= found.max() <= LONGEST:
             return np.asarray(found, dtype=np.int64)
-    return check_values(values.to_pylist(), path=path, first=first)
+    return check_values(values.to_pylist(), path=path, first=first, column=column)

@@ -10,6 +10,7 @@ from pathlib import Path
 from cptune.errors import LedgerError
 
 TEMPORARY_PREFIX = ".tmp-"
+_NAME_PART = 32  # characters of the name, so that with the rest no system finds it too long
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -18,12 +19,12 @@ def write_durably(path: Path, data: bytes) -> None:
     Raises:
         LedgerError: when the file cannot be written; nothing of it is left.
     """
-    if path.exists() and not path.is_file():
-        raise LedgerError(f"cannot write {path}: it is there and is no regular file")
     temporary = path.with_name(
-        f"{TEMPORARY_PREFIX}{path.name}-{os.getpid()}-{secrets.token_hex(4)}"
+        f"{TEMPORARY_PREFIX}{path.name[:_NAME_PART]}-{os.getpid()}-{secrets.token_hex(4)}"
     )
     try:
+        if path.exists() and not path.is_file():
+            raise LedgerError(f"cannot write {path}: it is there and is no regular file")
         with temporary.open("xb") as handle:
             handle.write(data)
             handle.flush()

@@ -84,7 +84,8 @@ class ParquetLedger:
             satellites: dict[str, list[Row]] = {}
             for table, (columns, _) in _SATELLITES.items():
                 if self._is_due(table, path.name, ranks=satellites.get("ranks", [])):
-                    satellites[table] = self._rows(table, path.name, columns) or []
+                    own = self._rows(table, path.name, columns) or []
+                    satellites[table] = own if self._belongs(own, rows, table, path.name) else []
             if not satellites["ranks"]:
                 self._quarantine("trials", path.name, why="its ranks are lost: where it ran")
                 continue
@@ -99,6 +100,17 @@ class ParquetLedger:
         """Whether a file must be there: runs from before there were traces have no exposures."""
         there = (self._directory / table / name).exists()
         return table != "exposures" or there or any(map(was_traced, ranks))
+
+    def _belongs(self, own: list[Row], trial: list[Row], table: str, name: str) -> bool:
+        """Whether rows are of the trial whose file has the same name: files can be swapped."""
+        wanted = {(row["candidate_key"], row["attempt"]) for row in trial}
+        odd = {(row["candidate_key"], row["attempt"]) for row in own} - wanted
+        if not (wanted and odd):
+            return True
+        seen = ", ".join(f"{key} attempt {attempt}" for key, attempt in sorted(odd, key=str))
+        of = ", ".join(f"{key} attempt {attempt}" for key, attempt in sorted(wanted, key=str))
+        self._quarantine(table, name, why=f"holds rows of {seen}, wanted those of {of}")
+        return False
 
     def _rows(self, table: str, name: str, columns: pa.Schema) -> list[Row] | None:
         try:

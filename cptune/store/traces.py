@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -50,21 +52,75 @@ def write_trace(directory: Path, trial: Trial) -> None:
     write_durably(path, gzip.compress(text.encode(), mtime=0))
 
 
-def read_spans(path: Path) -> dict[int, list[Span]]:
+def read_spans(path: Path, *, trial: Trial | None = None) -> dict[int, list[Span]]:
     """The spans of each rank.
 
+    Args:
+        path: A file that `write_trace` wrote.
+        trial: Whose trace it must be; None takes any.
+
     Raises:
-        LedgerError: when the file cannot be read.
+        LedgerError: when the file cannot be read, or holds the trace of another trial.
     """
+    content = _load(path)
     try:
-        content = json.loads(gzip.decompress(path.read_bytes()))
+        if trial is not None:
+            _check_owner(content["otherData"], trial, path=path)
         found: dict[int, list[Span]] = {}
         for event in content["traceEvents"]:
             if event["ph"] == "X":
-                found.setdefault(event["pid"], []).append(_span(event))
-    except (OSError, EOFError, KeyError, TypeError, ValueError) as exc:
-        raise LedgerError(f"{path} cannot be read: {exc}") from exc
+                found.setdefault(_whole(event["pid"]), []).append(_span(event))
+    except KeyError as exc:
+        raise _foreign(path, f"it has no {exc}") from exc
+    except (AttributeError, TypeError, ValueError) as exc:
+        raise _foreign(path, str(exc)) from exc
+    if trial is not None:
+        _check_ranks(found, trial, path=path)
     return found
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(gzip.decompress(path.read_bytes()))
+    except EOFError as exc:
+        raise LedgerError(f"{path} cannot be read: it is cut short") from exc
+    except (gzip.BadGzipFile, zlib.error, ValueError, RecursionError) as exc:
+        raise _foreign(path, f"no gzip with JSON in it ({exc})") from exc
+    except OSError as exc:
+        raise LedgerError(f"{path} cannot be read: {exc.strerror or exc}") from exc
+    if not isinstance(content, dict):
+        raise _foreign(path, "it is no JSON object")
+    return content
+
+
+def _foreign(path: Path, why: str) -> LedgerError:
+    return LedgerError(
+        f"{path} cannot be read: {why}; wanted the trace that the run wrote",
+        hint="move it away to see the trial without its links",
+    )
+
+
+def _check_owner(told: dict[str, Any], trial: Trial, *, path: Path) -> None:
+    """A trace that was moved onto the name of another trial's would lie about its links."""
+    if told["schema"] != TRACE_SCHEMA:
+        raise ValueError(f"it is of schema {told['schema']!r}, wanted {TRACE_SCHEMA}")
+    seen = told["number"], told["attempt"], told["candidate_key"]
+    wanted = trial.number, trial.attempt, trial.candidate.key
+    if seen != wanted:
+        raise LedgerError(
+            f"{path} is the trace of {_named(*seen)}; wanted that of {_named(*wanted)}",
+            hint="put each trace back under its own name, NUMBER-ATTEMPT.json.gz",
+        )
+
+
+def _check_ranks(ranks: Iterable[int], trial: Trial, *, path: Path) -> None:
+    odd = set(ranks) - {place.rank for place in trial.placement.ranks}
+    if odd:
+        raise _foreign(path, f"rank {min(odd)} is none of trial {trial.number}")
+
+
+def _named(number: object, attempt: object, key: object) -> str:
+    return f"trial {number}, attempt {attempt} ({key})"
 
 
 def _content(trial: Trial, traces: dict[int, RankTrace]) -> dict[str, Any]:
@@ -145,15 +201,28 @@ def _slice(span: Span, *, pid: int, tid: int) -> dict[str, Any]:
 def _span(event: dict[str, Any]) -> Span:
     args = event["args"]
     layer, posted_us, stamp = args.get("layer"), args.get("posted_us"), args.get("stamp")
+    start_us = _number(event["ts"])
     return Span(
         kind=SpanKind(event["cat"]),
         name=event["name"].removesuffix(f", layer {layer}"),
-        start_s=event["ts"] / _US,
-        stop_s=(event["ts"] + event["dur"]) / _US,
+        start_s=start_us / _US,
+        stop_s=(start_us + _number(event["dur"])) / _US,
         axis=args.get("axis"),
-        posted_s=None if posted_us is None else posted_us / _US,
-        layer=layer,
-        bytes=args.get("bytes"),
-        peer=args.get("peer"),
+        posted_s=None if posted_us is None else _number(posted_us) / _US,
+        layer=None if layer is None else _whole(layer),
+        bytes=None if (size := args.get("bytes")) is None else _whole(size),
+        peer=None if (peer := args.get("peer")) is None else _whole(peer),
         stamp=None if stamp is None else Stamp(stamp),
     )
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise ValueError(f"{value!r} is no finite number")
+    return value
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{value!r} is no whole number")
+    return value

@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+from dataclasses import replace
 
 import pytest
 from fakes import candidate, failed, measured, out_of_memory, space_of, sweep_spec, trial_of
@@ -10,12 +11,16 @@ from fakes import candidate, failed, measured, out_of_memory, space_of, sweep_sp
 from cptune import __version__
 from cptune.__main__ import main as start
 from cptune.cli import main, run
+from cptune.cli.app import say_stopped
+from cptune.cluster.connection import _own_exit_code
 from cptune.domain.study import Objective
 from cptune.errors import SpecError
+from cptune.opening import open_run
 from cptune.printing import sweep_json
 from cptune.search.choose import Limits, choose
-from cptune.spec import write_toml
-from cptune.sweep import Sweep
+from cptune.search.prepare import prepare
+from cptune.spec import load, write_toml
+from cptune.sweep import Sweep, _open_sampler
 from topology.nouns import Topology
 
 CP1, CP2 = candidate(dp=2), candidate(cp=2)
@@ -269,3 +274,94 @@ def test_ctrl_c_during_the_imports_ends_with_130_and_no_traceback(monkeypatch):
 def test_a_fraction_where_a_whole_number_is_wanted_is_not_rounded(capsys, words, said):
     assert run(words) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_resume_follows_a_file_of_lengths_that_moved(tmp_path):
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "lengths.csv").write_text("8\n")
+    text = '[cluster]\nworld_size = 4\ngpu = "cpu"\n[workload]\nseq_len = 64\n'
+    text += 'global_batch_seqs = 4\nmask = "document"\nlengths = "lengths.csv"\n'
+    text += 'precision = "fp32"\n[model]\npreset = "tiny"\n'
+    specs = []
+    for folder in ("here", "there"):
+        path = tmp_path / folder / "s.toml"
+        path.write_text(text)
+        specs.append(prepare(load(path), None).spec)
+    open_run(specs[0], tmp_path / "runs" / "s", resume=False).close()
+
+    open_run(specs[1], tmp_path / "runs" / "s", resume=True).close()
+
+    kept = (tmp_path / "runs" / "s" / "spec.toml").read_text()
+    assert str(tmp_path / "there" / "lengths.csv") in kept
+    changed = replace(specs[0], workload=replace(specs[0].workload, lengths="prolong"))
+    with pytest.raises(SpecError, match=r"another spec: workload\.lengths"):
+        open_run(changed, tmp_path / "runs" / "s", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("stop", "code", "line"),
+    [
+        (KeyboardInterrupt(), 130, "stopped by Ctrl-C\n"),
+        (SystemExit(143), 143, "stopped by SIGTERM\n"),
+        (SystemExit(129), 129, "stopped by SIGHUP\n"),
+    ],
+)
+@pytest.mark.parametrize("says", [False, True])
+def test_a_signal_ends_a_command_with_its_code_and_one_line(
+    tmp_path, monkeypatch, capsys, stop, code, line, says
+):
+    def stopped(*_, **__):
+        if says:
+            say_stopped(stop, "stopped; go on with: this")
+        raise stop
+
+    monkeypatch.setattr("cptune.planning.plan.plan", stopped)
+    path = tmp_path / "s.toml"
+    path.write_text(write_toml(sweep_spec()))
+
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", str(path)])
+
+    assert ended.value.code == code
+    assert capsys.readouterr().err == ("stopped; go on with: this\n" if says else line)
+    stop.__notes__ = []
+
+
+def test_the_bare_number_of_a_signal_that_ray_exits_with_becomes_its_exit_code():
+    def ended_by(code):
+        with pytest.raises(SystemExit) as ended, _own_exit_code():
+            raise SystemExit(code)
+        return ended.value.code
+
+    assert [ended_by(code) for code in (15, 143, 1)] == [143, 143, 1]
+
+
+@pytest.mark.parametrize(("address", "code"), [("nowhere", 2), ("h:0", 2), ("127.0.0.1:1", 1)])
+def test_an_address_that_is_none_or_where_nobody_listens_leaves_no_run(
+    tmp_path, capsys, address, code
+):
+    path = tmp_path / "s.toml"
+    path.write_text(write_toml(sweep_spec('[cluster]\nworld_size = 4\ngpu = "cpu"\n')))
+    words = ["--runs", str(tmp_path / "runs"), "--address", address]
+
+    assert run(["sweep", str(path), *words]) == code
+
+    assert address in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("study", "file"),
+    [("sqlite", "study.db"), ("journal", "study.journal"), ("journal file", "study.journal")],
+)
+def test_the_study_of_a_run_is_where_the_spec_says(tmp_path, study, file):
+    text = f'[cluster]\nworld_size = 4\ngpu = "cpu"\n[storage]\nstudy = "{study}"\n'
+    prepared = prepare(sweep_spec(text), None)
+
+    with open_run(prepared.spec, tmp_path / "runs" / "s", resume=False) as opened:
+        _open_sampler(prepared, opened).close()
+        names = {path.name for path in opened.path.iterdir()}
+
+    assert names == {"lock", "spec.toml", file}
+    assert load(tmp_path / "runs" / "s" / "spec.toml").storage.study == study

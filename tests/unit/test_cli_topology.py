@@ -61,6 +61,9 @@ def test_rings_read_standard_input(capsys):
     [
         (["--colour"], "unknown option --colour"),
         (["none.txt"], "cannot read none.txt"),
+        (["ring", "none.txt"], "no file ring\nhint: did you mean cptune topology rings?"),
+        (["--address", "nowhere"], "--address is 'nowhere'; wanted host:port"),
+        (["/dev/null"], "/dev/null: the input is empty; wanted one of nvidia-smi topo -m"),
         (["--address", "127.0.0.1:1", "none.txt"], "--address 127.0.0.1:1 and none.txt"),
         (["rings", "--tp", "0", "--cp", "2"], "--tp is 0; wanted 1 or more"),
         (["rings", "--tp", "1"], "--cp is missing"),

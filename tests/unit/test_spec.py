@@ -96,7 +96,7 @@ def test_the_handbooks_example_is_a_spec():
 def test_a_sampler_of_another_version_is_refused_with_the_known_ones():
     assert problems(HANDBOOK.replace('"tpe"', '"residual-gp"')) == [
         "s.toml:34: search.sampler | input should be 'tpe', 'random' or 'brute-force', "
-        "not 'residual-gp'"
+        "not 'residual-gp'; nearest legal: brute-force"
     ]
 
 
@@ -184,7 +184,8 @@ def test_a_field_overrides_the_preset():
         ),
         (
             GOOD + '[stack]\npipeline = "x"\n',
-            "s.toml:8: stack.pipeline | input should be 'even' or 'balanced', not 'x'",
+            "s.toml:8: stack.pipeline | input should be 'even' or 'balanced', not 'x'; "
+            "nearest legal: even",
         ),
         (
             GOOD + "[cluster]\ngather_hops = [[64, 1e-5], [32, 1e-5]]\n",

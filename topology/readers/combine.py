@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 
 from topology.errors import TopologyError
@@ -11,10 +12,12 @@ from topology.nouns import Network, Node, Tier, Topology
 from topology.readers.joining import Part, join_nodes
 from topology.readers.reading import Reading
 
+STANDARD_INPUT = Path("-")
 _COMPANIONS = frozenset(
     {"topo -m", "topo -mp", "topo -p2p", "nvlink -s", "nvbandwidth", "sysfs table"}
 )
 _SEVERAL = frozenset({"topo -p2p", "nvlink -s", "nvbandwidth"})  # one node may have many of these
+_PARTIAL = frozenset({"NCCL log"})  # each rank may write one
 _YAML = "slurm topology.yaml"
 _CONF = "slurm topology.conf"
 
@@ -29,14 +32,24 @@ class Piece:
     @property
     def stem(self) -> str:
         """The file's name up to the first dot."""
+        if self.path == STANDARD_INPUT:
+            return "stdin"
         return self.path.name.split(".")[0] or "node"
+
+    @property
+    def title(self) -> str:
+        """What to call it in messages."""
+        return "standard input" if self.path == STANDARD_INPUT else str(self.path)
 
 
 def combine(pieces: Sequence[Piece]) -> Topology:
     """Put the readings together.
 
+    What several kinds of text tell about a node of one name is about one machine. Two texts of one
+    kind are not, unless they show the same GPUs by UUID.
+
     Raises:
-        TopologyError: Two of them contradict each other.
+        TopologyError: Two of them contradict each other, or give two machines one name.
     """
     network = _network(pieces)
     hosts = {host for tier in network.tiers for host in tier.nodes}
@@ -53,13 +66,29 @@ def combine(pieces: Sequence[Piece]) -> Topology:
             for node in piece.reading.nodes:
                 parts.setdefault(name, []).append(_part(piece, replace(node, name=name)))
     nodes = [found[0].node if len(found) == 1 else join_nodes(found) for found in parts.values()]
+    for found in parts.values():
+        _refuse_two_machines(found)
     source = "+".join(dict.fromkeys(piece.reading.source for piece in pieces))
     return assemble(source=source, nodes=nodes, network=network)
 
 
+def _refuse_two_machines(parts: Sequence[Part]) -> None:
+    for one, other in combinations(parts, 2):
+        if one.kind != other.kind or one.kind in _SEVERAL | _PARTIAL:
+            continue
+        if one.node.gpus and other.node.gpus and not one.uuids & other.uuids:
+            raise TopologyError(
+                f"{one.file} and {other.file} are both {one.kind} of a node named "
+                f"{one.node.name!r}; wanted each machine under a name of its own",
+                hint="a node without a name is called after its file: rename one of them; or leave "
+                "one out, if they are of one machine",
+            )
+
+
 def _part(piece: Piece, node: Node) -> Part:
     return Part(
-        file=str(piece.path),
+        file=piece.title,
+        kind=piece.reading.kind,
         node=node,
         reach=piece.reading.reach,
         lane_bytes_per_s=piece.reading.lane_bytes_per_s,

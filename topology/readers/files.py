@@ -7,7 +7,7 @@ from pathlib import Path
 
 from topology.errors import TopologyError
 from topology.nouns import Topology
-from topology.readers.combine import Piece, combine
+from topology.readers.combine import STANDARD_INPUT, Piece, combine
 from topology.readers.recognise import read_text
 
 MOST_BYTES = 64 * 2**20  # of one file; NCCL logs of large jobs are the largest
@@ -18,7 +18,8 @@ def read_topology(paths: Sequence[Path]) -> Topology:
     """Read text files and put together what they tell.
 
     Nodes that name themselves keep their names. Of the others a single one is `node0`, or is
-    called after its file where the network knows that name; several are called after their files.
+    called after its file where the network knows that name; several are called after their files,
+    one from standard input `stdin`. A file that is given twice is read once.
     Texts of different kinds about one node are joined: those whose files have the same name up to
     the first dot, or all of them where their kinds differ and their GPUs fit.
 
@@ -31,16 +32,34 @@ def read_topology(paths: Sequence[Path]) -> Topology:
     """
     if not paths:
         raise TopologyError("no file given")
-    pieces: list[Piece] = []
-    for path in dict.fromkeys(paths):
-        name = "standard input" if str(path) == "-" else str(path)
-        pieces.append(Piece(path=path, reading=read_text(_load(path), source_name=name)))
-    return combine(pieces)
+    once: dict[Path, Path] = {}
+    for path in paths:
+        once.setdefault(_place(path), path)
+    return combine(
+        [
+            Piece(path=path, reading=read_text(_load(path), source_name=_title(path)))
+            for path in once.values()
+        ]
+    )
+
+
+def _place(path: Path) -> Path:
+    """Where it really is, so that one file under two names is read once."""
+    try:
+        return path if path == STANDARD_INPUT else path.resolve()
+    except (OSError, RuntimeError, ValueError):  # a loop of links, or a NUL
+        return path
+
+
+def _title(path: Path) -> str:
+    return "standard input" if path == STANDARD_INPUT else str(path)
 
 
 def _load(path: Path) -> str:
     try:
-        if str(path) == "-":
+        if path == STANDARD_INPUT:
+            if sys.stdin is None:  # the shell closed it
+                raise ValueError("standard input is closed")
             data = sys.stdin.buffer.read(MOST_BYTES + 1)
         else:
             with path.open("rb") as file:

@@ -20,9 +20,15 @@ class Part:
     """What one text told about a node."""
 
     file: str
+    kind: str  # of the text
     node: Node
     reach: Reach
     lane_bytes_per_s: Mapping[int, float]
+
+    @property
+    def uuids(self) -> frozenset[str]:
+        """Of the GPUs that have one."""
+        return frozenset(gpu.uuid for gpu in self.node.gpus if gpu.uuid is not None)
 
 
 def join_nodes(parts: Sequence[Part]) -> Node:
@@ -59,8 +65,9 @@ def join_nodes(parts: Sequence[Part]) -> Node:
 
 @dataclass(slots=True)
 class _Whole:
-    """All that was told so far."""
+    """All that was told so far, and by which files."""
 
+    files: list[str] = field(default_factory=list)
     gpus: dict[int, Gpu] = field(default_factory=dict)
     nics: dict[str, Nic] = field(default_factory=dict)
     links: dict[tuple[int, int], Link] = field(default_factory=dict)
@@ -71,35 +78,46 @@ class _Whole:
         where = f"{part.node.name} in {part.file}"
         for gpu in part.node.gpus:
             place = f"{where}: GPU {gpu.index}"
-            self.gpus[gpu.index] = _filled(self.gpus.get(gpu.index), gpu, where=place)
+            self.gpus[gpu.index] = self._filled(self.gpus.get(gpu.index), gpu, where=place)
         for nic in part.node.nics:
             place = f"{where}: NIC {nic.name}"
-            self.nics[nic.name] = _filled(self.nics.get(nic.name), nic, where=place)
+            self.nics[nic.name] = self._filled(self.nics.get(nic.name), nic, where=place)
         for link in part.node.gpu_links:
             pair = (link.a, link.b)
             seen = _hidden(link, before=self.links.get(pair), reach=part.reach)
             place = f"{where}: GPUs {link.a}-{link.b}"
-            self.links[pair] = _filled(self.links.get(pair), seen, where=place)
+            self.links[pair] = self._filled(self.links.get(pair), seen, where=place)
         for near in part.node.gpu_nics:
-            _place(self.near, near, where=where)
+            self._place(near, where=where)
+        self.files.append(part.file)
 
+    def _filled(self, before: _Noun | None, after: _Noun, *, where: str) -> _Noun:
+        """The facts of both; where both tell, they must tell the same."""
+        if before is None:
+            return after
+        told: dict[str, object] = {}
+        for fact in fields(after):
+            old, new = getattr(before, fact.name), getattr(after, fact.name)
+            if old is None:
+                told[fact.name] = new
+            elif new is not None and new != old and fact.name not in _FREE:
+                raise self._contradiction(f"{where}: {fact.name}", new, old)
+        build = replace
+        return build(before, **told)
 
-def _filled(before: _Noun | None, after: _Noun, *, where: str) -> _Noun:
-    """The facts of both; where both tell, they must tell the same."""
-    if before is None:
-        return after
-    told: dict[str, object] = {}
-    for fact in fields(after):
-        old, new = getattr(before, fact.name), getattr(after, fact.name)
-        if old is None:
-            told[fact.name] = new
-        elif new is not None and new != old and fact.name not in _FREE:
-            raise TopologyError(
-                f"{where}: {fact.name}: saw {new!s}, wanted {old!s}, which another file tells",
-                hint="files with the same name up to the first dot are read as one node",
-            )
-    build = replace
-    return build(before, **told)
+    def _place(self, pair: GpuNic, *, where: str) -> None:
+        old = self.near.get((pair.gpu, pair.nic))
+        if None not in {old, pair.kind} and old != pair.kind:
+            what = f"{where}: GPU {pair.gpu} to NIC {pair.nic}"
+            raise self._contradiction(what, pair.kind, old)
+        self.near[pair.gpu, pair.nic] = old or pair.kind
+
+    def _contradiction(self, what: str, new: object, old: object) -> TopologyError:
+        return TopologyError(
+            f"{what}: saw {new!s}, wanted {old!s}, as {' and '.join(self.files)} told",
+            hint="nodes of one name are one machine; a node without a name is called after its "
+            "file, up to the first dot",
+        )
 
 
 def _hidden(link: Link, *, before: Link | None, reach: Reach) -> Link:
@@ -108,16 +126,6 @@ def _hidden(link: Link, *, before: Link | None, reach: Reach) -> Link:
     if known and reach is Reach.PCIE_ONLY:
         return replace(link, kind=None, lanes=None)
     return link
-
-
-def _place(near: dict[tuple[int, str], LinkKind | None], pair: GpuNic, *, where: str) -> None:
-    old = near.get((pair.gpu, pair.nic))
-    if None not in {old, pair.kind} and old != pair.kind:
-        what = f"GPU {pair.gpu} to NIC {pair.nic}"
-        raise TopologyError(
-            f"{where}: {what}: saw {pair.kind}, wanted {old}, as another file tells"
-        )
-    near[pair.gpu, pair.nic] = old or pair.kind
 
 
 def _rated(link: Link, *, rates: Mapping[int, float]) -> Link:

@@ -72,6 +72,12 @@ def read_text(text: str, *, source_name: str) -> Reading:
             there and what was wanted.
     """
     source = SourceText(source_name, text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    if not source.text.strip():
+        raise TopologyError(
+            f"{source.name}: the input is empty; wanted one of {_WANTED}",
+            hint="did the command that should have written it fail? nvidia-smi nvlink -s prints "
+            "nothing where no GPU has NVLink: leave it out",
+        )
     reader = _choose(source)
     try:
         return reader(source)
@@ -82,8 +88,6 @@ def read_text(text: str, *, source_name: str) -> Reading:
 def _choose(source: SourceText) -> _Reader:
     text = source.text
     start = text.lstrip()[:1]
-    if not start:
-        return read_nvlink_status
     if start in "{[":
         found = next((reader for key, reader in _JSON_KEYS if key in text), None)
         if found is not None or start == "{":

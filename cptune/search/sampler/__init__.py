@@ -7,7 +7,6 @@ is lost, foreign or behind from the trials it is given.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Self
 
 import optuna
@@ -18,22 +17,29 @@ from cptune.domain.outcome import OutcomeKind
 from cptune.domain.study import SamplerName, SearchSettings
 from cptune.domain.trial import Trial
 from cptune.errors import SpecError
+from cptune.search.sampler.journal import JournalFile
 from cptune.search.sampler.legal_set import LegalSetSampler, inner_sampler
-from cptune.search.sampler.study import begin_anew, check_storage, open_study
+from cptune.search.sampler.study import (
+    Place,
+    begin_anew,
+    check_storage,
+    kept_in_storage,
+    open_study,
+)
 from cptune.search.space import SearchSpace
 from cptune.search.telling import attributes_of, constraints_of, is_infeasible
 
-__all__ = ["LegalSetSampler", "OptunaSampler", "check_storage"]
+__all__ = ["JournalFile", "LegalSetSampler", "OptunaSampler", "check_storage"]
 
 
 class OptunaSampler:
-    """Ask and tell over the legal set, in a SQLite study inside the run directory or a given URL.
+    """Ask and tell over the legal set, in a study inside the run directory or at a given URL.
 
     Args:
         space: The legal set.
         settings: The sampler's name and seed.
         study_name: The name of the study; the run's own name.
-        storage: A SQLAlchemy URL, or the path of a SQLite file.
+        storage: A SQLAlchemy URL, the path of a SQLite file, or a journal file.
         baseline: The candidate asked for first.
 
     Raises:
@@ -46,7 +52,7 @@ class OptunaSampler:
         *,
         settings: SearchSettings,
         study_name: str,
-        storage: Path | str,
+        storage: Place,
         baseline: Candidate,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -59,6 +65,7 @@ class OptunaSampler:
         self._done: set[str] = set()
         self._study = open_study(study_name, storage, self._legal)
 
+    @kept_in_storage()
     def ask(self, *, among: Collection[str] | None = None) -> Candidate | None:
         """The next candidate; None when every one (of `among`) was tried."""
         taken = self._done | self._asked.keys()
@@ -82,6 +89,7 @@ class OptunaSampler:
         if self._led:
             self._seeds = tuple(candidate.key for candidate in candidates)
 
+    @kept_in_storage()
     def tell(self, trial: Trial) -> None:
         """Take the last attempt of a candidate that was asked for."""
         key = trial.candidate.key
@@ -101,6 +109,7 @@ class OptunaSampler:
                 hint="give the run another name, or --resume in the run directory they belong to",
             )
 
+    @kept_in_storage()
     def restore(self, trials: Sequence[Trial]) -> None:
         """Make the study agree with the ledger: nothing running, nothing missing, nothing twice."""
         latest = {trial.candidate.key: trial for trial in trials}
@@ -137,8 +146,10 @@ class OptunaSampler:
         for name, value in attributes_of(trial).items():
             live.set_user_attr(name, value)
         constraints = constraints_of(trial)
+        known = live.constraints  # a crash may have left some, and a second value is ignored
         for name, value in constraints.items():
-            live.set_constraint(name, value)
+            if name not in known:
+                live.set_constraint(name, value)
         # optuna-dashboard 0.21 reads the list that Optuna 4 wrote, not the keys of Optuna 5.
         self._study._storage.set_trial_system_attr(
             live._trial_id, "constraints", list(constraints.values())

@@ -2,52 +2,92 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import TypeAlias
 
 import optuna
 import sqlalchemy
 import sqlalchemy.exc
 from sqlalchemy.engine import URL
 
+from cptune.domain.study import STUDY_WORDS
 from cptune.errors import LedgerError, SpecError
+from cptune.search.sampler.journal import JournalFile, open_journal
 from cptune.search.sampler.legal_set import LegalSetSampler
+from topology.words import suggestion
 
 _SPACE_ATTR = "cptune_space"
 _BROKEN = (optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError, ImportError)  # driver
+_URL_MARK = "://"
+
+Place: TypeAlias = Path | JournalFile | str  # a SQLite file, a journal, or a SQLAlchemy URL
 
 
-def check_storage(url: str) -> None:
-    """Refuse a storage URL that no installed driver can serve; nothing is connected.
+def check_storage(study: str) -> None:
+    """Refuse a `storage.study` that is no word, and no URL that an installed driver can serve.
+
+    Nothing is connected.
 
     Raises:
         SpecError: naming the URL without its password.
     """
+    if study in STUDY_WORDS:
+        return
+    if _URL_MARK not in study:
+        words = ", ".join(f'"{word}"' for word in STUDY_WORDS)
+        raise SpecError(
+            f"storage.study | {study!r} is no URL; wanted {words} or a SQLAlchemy URL"
+            f"{suggestion(study, STUDY_WORDS)}"
+        )
     try:
-        sqlalchemy.create_engine(url).dispose()
+        sqlalchemy.create_engine(study).dispose()
     except (sqlalchemy.exc.ArgumentError, ImportError) as exc:
         raise SpecError(
             f"storage.study | {exc}",
-            hint='wanted "sqlite" (in the run directory) or a SQLAlchemy URL; PostgreSQL needs '
-            "the extra cptune[postgres]",
+            hint='wanted "sqlite" or "journal" (in the run directory) or a SQLAlchemy URL; '
+            "PostgreSQL needs the extra cptune[postgres]",
         ) from exc
 
 
-def open_study(name: str, storage: Path | str, sampler: LegalSetSampler) -> optuna.Study:
-    """Open or create the study; a SQLite file that cannot serve is set aside, never deleted."""
+def open_study(name: str, place: Place, sampler: LegalSetSampler) -> optuna.Study:
+    """Open or create the study; a file that cannot serve is set aside, never deleted."""
     space = repr(sorted((key, str(value)) for key, value in sampler.distributions.items()))
-    url = _sqlite_url(storage) if isinstance(storage, Path) else storage
     try:
-        study = _create(name, url, sampler)
+        study = _create(name, place, sampler)
         if study.user_attrs.get(_SPACE_ATTR, space) != space:
-            raise LedgerError(f"study {name!r} in {storage} was made for another search space")
+            raise LedgerError(f"study {name!r} in {place} was made for another search space")
     except (LedgerError, *_BROKEN) as exc:
-        if not isinstance(storage, Path):
+        if isinstance(place, str):
             raise LedgerError(f"cannot use the Optuna storage: {exc}") from exc
-        _set_aside(storage)
-        study = _create(name, url, sampler)
+        _set_aside(place if isinstance(place, Path) else place.path)
+        study = _create(name, place, sampler)
     study.set_user_attr(_SPACE_ATTR, space)
     return study
+
+
+@contextmanager
+def kept_in_storage() -> Generator[None]:
+    """What a storage that was lost while the search runs raises, as one kind of error.
+
+    Raises:
+        LedgerError: with what to do.
+    """
+    try:
+        yield
+    except (*_BROKEN, OSError, KeyError) as exc:  # KeyError: somebody deleted the study
+        raise LedgerError(
+            f"the Optuna storage was lost: {exc}",
+            hint="every finished trial is in the run directory: go on with --resume",
+        ) from exc
+
+
+def _opened(place: Place) -> str | optuna.storages.BaseStorage:
+    if isinstance(place, JournalFile):
+        return open_journal(place.path)
+    return _sqlite_url(place) if isinstance(place, Path) else place
 
 
 def _sqlite_url(path: Path) -> str:
@@ -55,9 +95,13 @@ def _sqlite_url(path: Path) -> str:
     return URL.create("sqlite", database=str(path)).render_as_string()
 
 
-def _create(name: str, url: str, sampler: LegalSetSampler) -> optuna.Study:
+def _create(name: str, place: Place, sampler: LegalSetSampler) -> optuna.Study:
     return optuna.create_study(
-        study_name=name, storage=url, sampler=sampler, direction="minimize", load_if_exists=True
+        study_name=name,
+        storage=_opened(place),
+        sampler=sampler,
+        direction="minimize",
+        load_if_exists=True,
     )
 
 

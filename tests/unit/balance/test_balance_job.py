@@ -18,9 +18,12 @@ def test_the_job_is_the_command(capsys, tmp_path):
 
 def test_an_out_inside_the_uploaded_copy_is_refused(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for out in (["--out", "rows.parquet"], ["--out=rows.parquet"]):
+    for out in (["--out", "rows.parquet"], ["--out=rows.parquet"], ["--figure", "rows.parquet"]):
         assert main([*FLAGS, *out]) == 2
-    assert "is inside Ray's copy" in capsys.readouterr().err
+        assert f"{out[0][:5]}" in (err := capsys.readouterr().err)
+        assert "is inside Ray's copy" in err
+    assert main([*FLAGS, "--out"]) == 2
+    assert "--out" in capsys.readouterr().err
     assert not (tmp_path / "rows.parquet").exists()
 
 

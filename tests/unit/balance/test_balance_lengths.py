@@ -86,6 +86,9 @@ def test_a_parquet_column_is_read(tmp_path, values):
         ("a.jsonl", "5\ntrue\n", "a.jsonl:2: True"),
         ("a.jsonl", "5\n{\n", "a.jsonl:2: '{' is not JSON"),
         ("a.jsonl", '{"n": 5}\n', "has no key length or"),
+        ("a.jsonl", "[" * 100_000, "is not JSON"),
+        ("a.csv", "id,length\n1,5\n2,x\n", "a.csv:3: 'x' of column 'length' is no document"),
+        ("a.txt", "2000000000000\n", "wanted a whole number from 1 to 1,099,511,627,776"),
     ],
 )
 def test_a_bad_file_is_refused_with_line_and_value(tmp_path, name, text, said):
@@ -101,7 +104,13 @@ def test_a_bad_file_is_refused_with_line_and_value(tmp_path, name, text, said):
         ([5, -3], "row 2: -3"),
         ([5, None], "row 2: None"),
         ([5.0, float("nan")], "row 2: nan"),
-        (["5", "x"], "row 2: 'x'"),
+        (["5", "x"], "row 2: 'x' of column 'length' is no document length; wanted a whole"),
+        (pa.array([5, (1 << 64) - 5], pa.uint64()), "row 2: 18446744073709551611 of column"),
+        (pa.array([5, 1 << 41], pa.uint64()), "row 2: 2199023255552 of column"),
+        (pa.array([5, None], pa.uint64()), "row 2: None of column"),
+        (pa.array([b"x"]), "row 1: b'x' of column"),
+        (pa.array([[5], [0]]), "row 2: 0 of column"),
+        (pa.array([5], pa.timestamp("s")), "row 1: datetime"),
         (pa.array([], pa.int64()), "is empty"),
     ],
 )
@@ -122,6 +131,22 @@ def test_a_wrong_column_is_refused_with_those_there(tmp_path):
             read(path, column)
     with pytest.raises(SpecError, match="no column 'c'"):
         read(written(tmp_path, "a.txt", "1\n"), "c")
+
+
+@pytest.mark.parametrize("column", [None, "tokns"])
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_every_format_says_how_to_name_the_column(tmp_path, name, column):
+    written(tmp_path, "a.csv", "tok,b\n1,2\n")
+    written(tmp_path, "a.jsonl", '{"tok": 1, "b": 2}\n')
+    pq.write_table(pa.table({"tok": [1], "b": [2]}), tmp_path / "a.parquet")
+
+    with pytest.raises(SpecError) as refused:
+        read(tmp_path / name, column)
+
+    whole = f"{refused.value} {refused.value.hint}"
+    assert "--column NAME" in whole
+    assert "tok, b" in whole
+    assert column is None or "did you mean 'tok'?" in whole
 
 
 def test_what_is_no_file_of_ours_is_refused(tmp_path):

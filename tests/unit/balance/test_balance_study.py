@@ -9,6 +9,7 @@ import pytest
 from cptune.balance.answer import answer_asked, read_histogram
 from cptune.balance.asked import BalanceAsked, Packing, Split
 from cptune.balance.batches import Batches, Timed, compare, document_seconds, pearson
+from cptune.balance.effort import in_blocks
 from cptune.balance.histogram import Histogram
 from cptune.balance.simulate import Setting
 from cptune.balance.spread import Source, Spread, build_row
@@ -223,3 +224,44 @@ def test_a_hundred_million_lengths_take_no_more_memory_than_one_million():
     setting = Setting(world=4, tokens_per_gpu=1000, cps=(1,))
     study = run_study((np.full(10_000, 1000) for _ in range(20)), setting=setting)
     assert study.lengths.count == 200_000
+
+
+def test_the_cp_that_documents_need_is_not_capped_at_the_largest_looked_at():
+    def last_note(cps):
+        setting = Setting(world=8, tokens_per_gpu=128, cps=cps)
+        stream = [np.full(2000, 1000, dtype=np.int64)]
+        return run_study(stream, setting=setting).notes[-1]
+
+    assert last_note((1, 2)) == (
+        "steps by the CP that their longest document needs: CP=8 100%; the longest document "
+        "needs CP=8, and 2 is the largest looked at"
+    )
+    assert last_note((1, 2, 4, 8)) == "steps by the CP that their longest document needs: CP=8 100%"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"world": 1 << 20}, "100 steps of 8,589,934,592 tokens hold"),
+        ({"tokens_per_gpu": 1 << 30}, "wanted 100,000,000 at most"),
+        ({"cap": 1}, "documents of 1 tokens; wanted 100,000,000 at most"),
+        ({"lengths": "fixed(tokens=1e12)"}, "documents of up to 1,000,000,000,000 tokens fill"),
+        ({"lengths": "lognormal(mean=1e12, sigma=1e12)"}, "wanted 100,000,000 at most"),
+        ({"world": 1, "cp": "1", "tokens_per_gpu": 1}, "fill more than 100,000,000 rows"),
+    ],
+)
+def test_what_would_take_hours_or_all_memory_is_refused_with_the_bound(changes, said):
+    asked = BalanceAsked(**{"measured": False, "world": 512, "cp": "1"} | changes)
+
+    with pytest.raises(SpecError, match=said) as refused:
+        answer_asked(asked, open_file=open_lengths)
+
+    assert "wanted a" in refused.value.hint
+
+
+def test_blocks_hold_every_document_once_in_order():
+    documents = np.arange(1, 2001, dtype=np.int64) * 1000
+    blocks = list(in_blocks([documents], tokens_per_gpu=100))
+
+    assert len(blocks) > 1
+    assert np.concatenate(blocks).tolist() == documents.tolist()

@@ -105,3 +105,18 @@ def test_what_a_file_of_lengths_held_is_part_of_the_mathematics():
     )
 
     assert len({plain, packed, other}) == 3
+
+
+def test_the_path_of_a_file_of_lengths_is_no_part_of_it_and_its_content_is():
+    here, there = (
+        with_part("workload", mask=AttentionMask.DOCUMENT, lengths=path)
+        for path in ("/a/lengths.csv", "/b/copy.csv")
+    )
+
+    one, same, other = (
+        stamp_of(spec, topology_hash="t", lengths=lengths)
+        for spec, lengths in ((here, (3, 5)), (there, (3, 5)), (here, (3, 6)))
+    )
+
+    assert one == same
+    assert one.convergence != other.convergence

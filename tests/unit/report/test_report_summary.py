@@ -21,6 +21,7 @@ from rich.console import Console
 from cptune.domain.depth import Depth
 from cptune.domain.memory import MemorySplit
 from cptune.domain.recipe import CertificateEntry, Evidence, Recipe
+from cptune.domain.study import Storage
 from cptune.domain.trial import Predicted
 from cptune.logs import EventLog
 from cptune.report.observers import Logged, Terminal
@@ -255,3 +256,16 @@ def test_the_log_of_a_resumed_run_goes_on(tmp_path):
 
     lines = (tmp_path / "log.jsonl").read_text().splitlines()
     assert [json.loads(line)["event"] for line in lines] == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("study", "wanted"),
+    [
+        ("journal", "study     optuna-dashboard '{here}/study.journal'"),
+        ("postgresql://a:secret@h/db", "study     optuna-dashboard 'postgresql://a:***@h/db'"),
+    ],
+)
+def test_the_dashboard_is_given_the_study_where_it_is_and_no_password(tmp_path, study, wanted):
+    lines = next_lines(tmp_path, has_recipe=False, program=str, storage=Storage(study=study))
+
+    assert wanted.format(here=tmp_path.resolve()) in lines

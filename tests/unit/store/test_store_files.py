@@ -54,7 +54,7 @@ def test_a_written_file_replaces_the_old_one_whole(tmp_path):
         (("none", "file"), "No such file or directory"),
         (("taken", "file"), "Not a directory"),
         (("folder",), "it is there and is no regular file"),
-        (("n" * 240,), "File name too long"),
+        (("n" * 256,), "File name too long"),
     ],
 )
 def test_a_write_that_fails_is_an_error_of_ours_and_leaves_nothing(tmp_path, parts, reason):

@@ -408,3 +408,21 @@ def test_a_run_from_before_the_later_columns_is_read(ledger, tmp_path):
 
     assert ledger.read() == [old]
     assert ledger.quarantined == []
+
+
+@pytest.mark.parametrize("table", [table for table in TABLES if table != "trials"])
+def test_rows_of_another_trial_under_its_name_are_set_aside_and_both_are_named(tmp_path, table):
+    other = replace(RICH, number=RICH.number + 1, candidate=candidate(cp=2, kernel="other"))
+    ledger = ParquetLedger(tmp_path, writable=True)
+    ledger.append(RICH)
+    ledger.append(other)
+    first, second = sorted((tmp_path / table).iterdir())
+    first.write_bytes(second.read_bytes())
+
+    found = ledger.read()
+
+    assert [one.number for one in found if one != RICH.without_spans()][-1] == other.number
+    assert RICH.without_spans() not in found
+    wanted = f"{table}/{first.name}: holds rows of {other.candidate.key} attempt {other.attempt}"
+    assert ledger.quarantined[0].startswith(wanted)
+    assert RICH.candidate.key in ledger.quarantined[0]

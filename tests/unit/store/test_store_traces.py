@@ -113,3 +113,77 @@ def test_a_damaged_trace_is_an_error_that_names_it(tmp_path, data):
 
     with pytest.raises(LedgerError, match=r"7-1.json.gz cannot be read"):
         read_spans(path)
+
+
+def spoiled(path, **changes):
+    """The trace with other values in one event, or beside the events."""
+    whole = content(path)
+    for name, value in changes.items():
+        if name in whole:
+            whole[name] = value
+        elif name in whole["otherData"]:
+            whole["otherData"][name] = value
+        else:
+            next(e for e in whole["traceEvents"] if e["ph"] == "X")[name] = value
+    path.write_bytes(gzip.compress(json.dumps(whole).encode()))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"traceEvents": None},
+        {"traceEvents": [1]},
+        {"traceEvents": "text"},
+        {"otherData": []},
+        {"schema": 2},
+        {"pid": "0"},
+        {"pid": 99},
+        {"ts": "soon"},
+        {"ts": float("nan")},
+        {"dur": None},
+        {"args": []},
+        {"args": {"bytes": "many"}},
+        {"args": {"peer": [1]}},
+        {"cat": "unknown"},
+        {"name": 7},
+    ],
+)
+def test_a_foreign_trace_is_an_error_that_says_what_was_wanted(tmp_path, changes):
+    write_trace(tmp_path, TRIAL)
+    path = trace_path(tmp_path, TRIAL)
+    spoiled(path, **changes)
+
+    with pytest.raises(LedgerError, match=r"7-1.json.gz cannot be read: .*; wanted the trace"):
+        read_spans(path, trial=TRIAL)
+
+
+def test_a_trace_that_is_cut_or_altered_in_its_bytes_is_an_error(tmp_path):
+    write_trace(tmp_path, TRIAL)
+    path = trace_path(tmp_path, TRIAL)
+    whole = path.read_bytes()
+    altered = bytearray(whole)
+    altered[len(whole) // 2] ^= 0xFF
+    for data in (whole[:-9], whole[: len(whole) // 2], bytes(altered), b"[" * 100_000):
+        path.write_bytes(data)
+        with pytest.raises(LedgerError, match="cannot be read"):
+            read_spans(path, trial=TRIAL)
+    path.write_bytes(gzip.compress(b"[" * 100_000))
+    with pytest.raises(LedgerError, match="cannot be read"):
+        read_spans(path)
+
+
+@pytest.mark.parametrize(
+    ("number", "attempt", "key"), [(8, 1, None), (7, 0, None), (7, 1, candidate(cp=4))]
+)
+def test_the_trace_of_another_trial_is_an_error_that_names_both(tmp_path, number, attempt, key):
+    other = replace(TRIAL, number=number, attempt=attempt, candidate=key or TRIAL.candidate)
+    write_trace(tmp_path, TRIAL)
+    trace_path(tmp_path, TRIAL).rename(tmp_path / "moved.json.gz")
+
+    with pytest.raises(LedgerError) as caught:
+        read_spans(tmp_path / "moved.json.gz", trial=other)
+
+    assert f"is the trace of trial 7, attempt 1 ({TRIAL.candidate.key})" in str(caught.value)
+    assert f"wanted that of trial {number}, attempt {attempt} ({other.candidate.key})" in str(
+        caught.value
+    )

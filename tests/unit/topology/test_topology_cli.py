@@ -66,6 +66,15 @@ def test_bad_usage_exits_2(argv, capsys):
     assert "usage:" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("argv", [["--format", "jsn"], ["rings", "--format", "jsn"]])
+def test_a_wrong_word_is_refused_with_the_nearest(argv, capsys):
+    with pytest.raises(SystemExit):
+        main(argv)
+
+    assert "saw 'jsn', wanted table, json" in (err := capsys.readouterr().err)
+    assert "did you mean 'json'?" in err
+
+
 def test_writing_replaces_the_whole_file(tmp_path):
     path = tmp_path / "file"
     path.write_text("a much longer old text")
@@ -87,7 +96,7 @@ def test_a_write_that_fails_leaves_nothing_behind_and_the_old_file_whole(tmp_pat
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_full_standard_output_exits_2_without_traceback():
+def test_a_full_standard_output_exits_1_without_traceback():
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "topology"],
@@ -97,7 +106,7 @@ def test_a_full_standard_output_exits_2_without_traceback():
             text=True,
         )
 
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert done.stderr == "error: cannot write standard output: No space left on device\n"
 
 

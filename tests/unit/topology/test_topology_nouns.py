@@ -1,5 +1,6 @@
 """The rules of the nouns, their JSON and their hash."""
 
+import hashlib
 import json
 from dataclasses import FrozenInstanceError, replace
 
@@ -21,6 +22,8 @@ from topology import (
     Topology,
     TopologyError,
 )
+from topology.nouns import _facts
+from topology.record import canonical_json
 
 SAMPLE_NODE = {
     "name": "node0",
@@ -165,7 +168,6 @@ def test_the_hash_ignores_notes_source_and_driver():
     "change",
     [
         {"cpus": 4},
-        {"memory_bytes": 1},
         {"name": "m"},
         {"nics": (Nic(name="mlx5_0"),)},
         {"gpus": (Gpu(index=0, uuid="GPU-1"), Gpu(index=1), Gpu(index=2))},
@@ -175,6 +177,21 @@ def test_the_hash_changes_with_every_fact_of_a_node(change):
     node = node_of(cpus=2)
 
     assert topology_of(replace(node, **change)).content_hash != topology_of(node).content_hash
+
+
+def test_the_memory_of_a_host_is_no_part_of_the_hash_and_an_old_hash_that_held_it_is_read():
+    """A new kernel changes MemTotal by megabytes, and nothing is placed or wired otherwise."""
+    bare, before, after = (
+        topology_of(replace(node_of(cpus=2), memory_bytes=size)) for size in (None, 1 << 30, 9)
+    )
+    assert bare.content_hash == before.content_hash == after.content_hash
+
+    nodes = [_facts(node) for node in before.nodes]
+    text = canonical_json({"nodes": nodes, "network": {"edges": [], "tiers": []}})
+    old = before.to_json() | {"content_hash": hashlib.sha256(text.encode()).hexdigest()}
+
+    assert old["content_hash"] != before.content_hash
+    assert Topology.from_json(old) == before
 
 
 def test_the_hash_changes_with_the_network():

@@ -1,11 +1,14 @@
 """Several files become one topology: which are about one node, and what it is called."""
 
+import io
 import json
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from topology import TopologyError
+from topology import Topology, TopologyError
 from topology.cli import render_json
 from topology.readers import read_topology
 
@@ -135,7 +138,7 @@ def test_files_that_contradict_each_other_are_refused_with_both_sides(other, tol
         read_topology([tmp_path / "one.json", tmp_path / "two.json"])
 
     assert told in str(caught.value)
-    assert "two.json" in str(caught.value)
+    assert all(name in str(caught.value) for name in ("one.json", "two.json"))
 
 
 def test_the_same_file_twice_is_one(tmp_path):
@@ -170,3 +173,81 @@ def test_text_of_other_encodings_is_read(tmp_path):
     for name in ("wide.txt", "latin.txt"):
         [node] = read_topology([tmp_path / name]).nodes
         assert node.gpu_links[0].lanes == 4
+
+
+@pytest.mark.parametrize("text", ["", "\n", " \t\r\n\n", "\ufeff\n"])
+def test_an_empty_text_is_refused_and_says_what_was_wanted(read, text):
+    with pytest.raises(
+        TopologyError, match=r"a.txt: the input is empty; wanted one of .*topo -m"
+    ) as caught:
+        read(a_txt=text)
+    assert "did the command" in caught.value.hint
+    with pytest.raises(TopologyError, match=r"b.txt: the input is empty"):
+        read(a_txt=MATRIX, b_txt=text)
+
+
+def test_a_document_that_says_that_there_are_no_gpus_is_read(read):
+    node = replace(read(a_txt=MATRIX).nodes[0], gpus=(), gpu_links=(), gpu_nics=(), name="bare")
+    bare = Topology(source="sysfs", nodes=(node,))
+
+    assert read(b_json=render_json(bare)).nodes == (node,)
+
+
+@pytest.fixture
+def piped(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(MATRIX.encode())))
+
+
+@pytest.mark.usefixtures("piped")
+def test_a_second_machine_on_standard_input_is_called_stdin(tmp_path):
+    (tmp_path / "a.txt").write_text(MATRIX)
+
+    topology = read_topology([tmp_path / "a.txt", Path("-"), Path("-")])
+
+    assert [node.name for node in topology.nodes] == ["a", "stdin"]
+
+
+@pytest.mark.usefixtures("piped")
+def test_another_kind_of_text_on_standard_input_is_about_the_same_machine(tmp_path):
+    (tmp_path / "a.txt").write_text(STATUS)
+
+    [node] = read_topology([tmp_path / "a.txt", Path("-")]).nodes
+
+    assert (node.name, node.gpus[0].uuid, node.gpus[0].numa_node) == ("node0", "GPU-0", 0)
+
+
+def test_two_machines_of_one_name_are_refused_and_both_named(read, tmp_path):
+    first = read(a_txt=MATRIX)
+    for name in ("one.json", "two.json"):
+        (tmp_path / name).write_text(render_json(first))
+
+    with pytest.raises(
+        TopologyError, match=r"one.json and .*two.json are both inventory of a node"
+    ):
+        read_topology([tmp_path / "one.json", tmp_path / "two.json"])
+    paths = [tmp_path / "x" / "a" / "topo.txt", tmp_path / "a" / "topo.txt"]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        path.write_text(MATRIX)
+    with pytest.raises(TopologyError, match=r"a/topo.txt and .*a/topo.txt are both topo -m of"):
+        read_topology(paths)
+
+
+def test_one_machine_recorded_twice_is_one_where_its_uuids_prove_it(read, tmp_path):
+    known = read(a_txt=MATRIX, b_txt=STATUS)
+    for name in ("one.json", "two.json"):
+        (tmp_path / name).write_text(render_json(known))
+
+    assert read_topology([tmp_path / "one.json", tmp_path / "two.json"]).nodes == known.nodes
+    gpus = tuple(replace(gpu, uuid=f"other-{gpu.uuid}") for gpu in known.nodes[0].gpus)
+    other = replace(known, nodes=(replace(known.nodes[0], gpus=gpus),))
+    (tmp_path / "two.json").write_text(render_json(other))
+    with pytest.raises(TopologyError, match=r"two.json: GPU 0: uuid: saw other-GPU-0.*one.json"):
+        read_topology([tmp_path / "one.json", tmp_path / "two.json"])
+
+
+def test_one_file_under_two_names_is_read_once(tmp_path):
+    (tmp_path / "a.txt").write_text(MATRIX)
+    (tmp_path / "b.txt").symlink_to(tmp_path / "a.txt")
+
+    assert len(read_topology([tmp_path / "a.txt", tmp_path / "b.txt"]).nodes) == 1

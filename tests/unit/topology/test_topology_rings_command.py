@@ -57,15 +57,29 @@ def test_unknown_rates_are_question_marks_and_said_to_be_planned():
 
     assert "leaves the island: node0:1 - node0:2 SYS ?" in text
     assert "planning weights" in text
-    assert "beat ?" in text
+    assert "all rings at once: unknown, since 4 of 4 edges have no rate told" in text
     assert text.isascii()
     assert text.endswith("\n")
+
+
+def test_a_bound_that_nobody_can_know_is_said_to_be_unknown_and_null(capsys, inventory):
+    plan = plan_rings(cluster(node_of("NV4", gpus=4)), tp=1, cp=4)
+
+    text = render_rings(plan)
+
+    assert "unknown, since 4 of 4 edges have no rate told; what no rings over these" in text
+    assert "since no capacity was told" in text
+    assert "beat ?" not in text
+    path = inventory(cluster(node_of("NV4", gpus=4)))
+    assert main(["--tp", "1", "--cp", "4", "--format", "json", path]) == 0
+    assert json.loads(capsys.readouterr().out)["bound_bytes_per_s"] is None
 
 
 def test_a_ring_of_one_has_no_slowest_edge():
     text = render_rings(plan_rings(cluster(node_of("NV18", gpus=1)), tp=1, cp=1))
 
-    assert "slowest edge:" not in text
+    assert "slowest edge" not in text
+    assert "rings of one device: nothing is sent" in text
     assert "planning weights" not in text
 
 
@@ -131,7 +145,7 @@ def test_a_closed_output_is_an_error_and_no_traceback(monkeypatch, capsys, tmp_p
     with (tmp_path / "out").open("w") as closed.file:
         monkeypatch.setattr(rings_command, "discover", lambda: cluster(node_of("NV18")))
         monkeypatch.setattr(sys, "stdout", closed)
-        assert main(["--tp", "1", "--cp", "8"]) == 2
+        assert main(["--tp", "1", "--cp", "8"]) == 1
 
     assert "cannot write standard output" in capsys.readouterr().err
 

@@ -1,0 +1,27 @@
+"""What a command is asked to write is looked at before its work: refused, or writable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from cptune.cli.app import refuse_overwriting
+from cptune.errors import SpecError
+from topology.outputs import why_unwritable
+
+
+def check_outputs(outputs: Mapping[str, Path | None], *, inputs: Iterable[Path]) -> None:
+    """Refuse outputs that are inputs, one file twice, or cannot be written.
+
+    Args:
+        outputs: By the name of the flag; None where it was not given.
+        inputs: What the command reads.
+
+    Raises:
+        SpecError: with the flag, the path and the reason.
+    """
+    for flag, path in outputs.items():
+        if path is not None and (why := why_unwritable(path)):
+            hint = f"{flag} wants a file in a directory that is there and can be written"
+            raise SpecError(why, hint=hint)
+    refuse_overwriting(outputs, inputs=inputs)
