@@ -35,7 +35,7 @@ class _Block:
 
 
 def read_nvlink_status(source: SourceText) -> Reading:
-    """Read the status text.
+    """Read the status text; a blank line alone is what is printed where no GPU has NVLink.
 
     Raises:
         TopologyError: A line that is not understood, or a GPU that stands twice.
@@ -50,6 +50,10 @@ def read_nvlink_status(source: SourceText) -> Reading:
             block = _open(match, draft=draft, blocks=blocks, number=number, source=source)
         elif block is not None and line.strip():
             _add(block, line=line, number=number, cut=number == last, source=source)
+    if not blocks:
+        draft.notes.append(
+            "blank: nvidia-smi nvlink -s prints a blank line where no GPU has NVLink"
+        )
     _check_lengths(blocks)
     for index, found in blocks.items():
         draft.notes += [f"GPU {index}: {text}" for text in _told(found)]

@@ -72,11 +72,10 @@ def read_text(text: str, *, source_name: str) -> Reading:
             there and what was wanted.
     """
     source = SourceText(source_name, text.removeprefix("\ufeff").replace("\r\n", "\n"))
-    if not source.text.strip():
+    if not source.text:
         raise TopologyError(
             f"{source.name}: the input is empty; wanted one of {_WANTED}",
-            hint="did the command that should have written it fail? nvidia-smi nvlink -s prints "
-            "nothing where no GPU has NVLink: leave it out",
+            hint="did the command that should have written it fail?",
         )
     reader = _choose(source)
     try:
@@ -88,6 +87,8 @@ def read_text(text: str, *, source_name: str) -> Reading:
 def _choose(source: SourceText) -> _Reader:
     text = source.text
     start = text.lstrip()[:1]
+    if not start:  # a line without a word, and not what a command that failed leaves: nothing
+        return read_nvlink_status
     if start in "{[":
         found = next((reader for key, reader in _JSON_KEYS if key in text), None)
         if found is not None or start == "{":

@@ -175,7 +175,7 @@ def test_text_of_other_encodings_is_read(tmp_path):
         assert node.gpu_links[0].lanes == 4
 
 
-@pytest.mark.parametrize("text", ["", "\n", " \t\r\n\n", "\ufeff\n"])
+@pytest.mark.parametrize("text", ["", "\ufeff"])
 def test_an_empty_text_is_refused_and_says_what_was_wanted(read, text):
     with pytest.raises(
         TopologyError, match=r"a.txt: the input is empty; wanted one of .*topo -m"
