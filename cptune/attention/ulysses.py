@@ -143,7 +143,7 @@ def build_trade(
         place=place,
         peers=peers,
         rows=tuple(map(partition.real_len, peers)),
-        places=torch.argsort(torch.argsort(torch.tensor(found, dtype=torch.int64))),
+        places=torch.argsort(torch.argsort(torch.tensor(found, dtype=torch.int64, device="cpu"))),
         shares=shares,
         transport=transport,
     )
