@@ -4,8 +4,10 @@ Shapes: B batch, S rows of this rank (padding included), R real rows, 2 key and 
 H query heads, K kv heads, D head dim.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, cast
+from functools import wraps
+from typing import Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -83,6 +85,24 @@ class _StagedAttention(torch.autograd.Function):
         with _as_given(dout_BSHD):
             found = ctx.attention.backward(dout_BSHD.contiguous(), saved, kv_heads=ctx.kv_heads)
         return *found, None
+
+
+Attend = TypeVar("Attend", bound=Callable[..., Tensor])
+
+
+def outside_of_graphs(attend: Attend) -> Attend:
+    """Have torch.compile end its graph before attention and begin another one after it.
+
+    What is exchanged is no part of a graph. The compiler is imported by those who use it alone.
+    """
+
+    @wraps(attend)
+    def run(*given: object, **named: object) -> Tensor:
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(attend)(*given, **named)
+        return attend(*given, **named)
+
+    return cast(Attend, run)
 
 
 def _as_given(x: Tensor) -> torch.autocast:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cptune.attention.agreement import Agreement, Given
 from cptune.attention.asked import Asked
-from cptune.attention.attention import Attention, Staged, attend_staged
+from cptune.attention.attention import Attention, Staged, attend_staged, outside_of_graphs
 from cptune.attention.call import read_call
 from cptune.attention.kernels import AUTO, Kernel, choose_kernel, read_kernel_name
 from cptune.attention.plan import Plan
@@ -135,7 +135,7 @@ class ContextParallel:
         return other
 
     def __deepcopy__(self, memo: object) -> "ContextParallel":
-        """Of a module that holds it: the copy uses the same wires."""
+        """On the same wires, as with_docs: a copy of a module that holds it."""
         return copy(self)
 
     @property
@@ -170,10 +170,7 @@ class ContextParallel:
 
     @property
     def positions(self) -> Tensor:
-        """Global position of each local row, int64 (S,); it restarts at every document.
-
-        0 in padding, where `valid` is False.
-        """
+        """Position of each local row in its document, int64 (S,); 0 in padding."""
         return self._tokens.positions
 
     @property
@@ -199,6 +196,7 @@ class ContextParallel:
         """
         return self._tokens.unshard(x, dim)
 
+    @outside_of_graphs
     def attend(
         self, q_BSHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor, scale: float | None = None
     ) -> Tensor:

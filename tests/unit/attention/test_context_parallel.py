@@ -88,6 +88,20 @@ def test_activation_checkpointing_changes_no_gradient(reentrant: bool) -> None:
         assert torch.equal(leaf.grad, gradient)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # dynamo's own
+def test_a_compiled_model_attends_outside_of_its_graphs() -> None:
+    cp = ContextParallel(None, seq_len=6)
+    leaves = [make(shape).requires_grad_() for shape in SHAPES_1.values()]
+    compiled = torch.compile(lambda q, k, v: 2 * cp.attend(3 * q, k, v), backend="eager")
+    found = compiled(*leaves)
+    wanted = 2 * cp.attend(3 * leaves[0], *leaves[1:])
+    assert torch.equal(found, wanted)
+    for mine, theirs in zip(
+        *(torch.autograd.grad(one.sum(), leaves) for one in (found, wanted)), strict=True
+    ):
+        assert torch.equal(mine, theirs)
+
+
 def test_what_needs_no_gradient_gets_none_and_no_sequence_is_fine() -> None:
     cp = ContextParallel(None, seq_len=6)
     q, k, v = (make(shape) for shape in SHAPES_1.values())
