@@ -31,10 +31,12 @@ def cut_batches(
     """
     peers, turns = most
     batches: dict[tuple[int, int], list[int]] = {}
-    before: Counter[tuple[int, int]] = Counter()
-    ends = [*((sender, rank) for sender in recv), *((rank, receiver) for receiver in send)]
-    for index, (sender, receiver) in enumerate(ends):
-        key = ((receiver - sender) % size // peers, before[sender, receiver] // turns)
-        before[sender, receiver] += 1
-        batches.setdefault(key, []).append(index)
+    index = 0
+    for ends, sign in ((recv, -1), (send, 1)):
+        before: Counter[int] = Counter()
+        for peer in ends:
+            key = (sign * (peer - rank) % size // peers, before[peer] // turns)
+            before[peer] += 1
+            batches.setdefault(key, []).append(index)
+            index += 1
     return [batches[key] for key in sorted(batches)]

@@ -4,7 +4,7 @@ gloo carries host memory alone, so the messages go through it; the compute is on
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,8 +13,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cptune.attention import ContextParallel
+from cptune.attention.traffic import Traffic
 from cptune.attention.transport import Transport
-from cptune.attention.wire import GroupWire, open_wires
+from cptune.attention.wire import Exchange, GroupWire, gather_objects, open_wires
 
 SHAPES = {"q": 8, "k": 2, "v": 2, "dout": 8}
 HEAD_DIM = 64
@@ -91,6 +92,37 @@ def relative_errors(cases: list[dict], *, seq_len: int, device: str) -> list[tup
         pairs = zip(mine, exact[str(masked)], strict=True)
         found.append((cp.kernel, max(((x - y).norm() / y.norm()).item() for x, y in pairs)))
     return found
+
+
+def exchange_over_nccl(rank: int, port: int, device: str) -> None:
+    """What only NCCL runs: a communicator of a group, one work for each batch of messages.
+
+    A rank of its own group exchanges with itself; on the host, where gloo cannot, with nobody.
+    """
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    if device == "cuda":
+        torch.cuda.set_device(0)
+    backend = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=1)
+    try:
+        assert gather_objects(dist.group.WORLD, {"rank": rank}) == [{"rank": rank}]
+        sent = torch.arange(20_000.0, device=device).view(20, 1000)
+        for wire in open_wires(dist.group.WORLD):
+            wire.open(sent.device)
+            landed, traffic = torch.zeros_like(sent), Traffic()
+            there = device == "cuda"
+            exchange = Exchange(
+                replace(wire, most=(1, 8)),  # three batches
+                buffer=landed,
+                recv=[(0, row) for row in landed] * there,
+                send=[(0, row) for row in sent] * there,
+                counters=(traffic, traffic.forward),
+            )
+            assert torch.equal(exchange.wait(), sent * there)
+            exchange.finish()
+            assert traffic.forward.received_bytes == sent.nbytes * there
+    finally:
+        dist.destroy_process_group()
 
 
 def run_rank(

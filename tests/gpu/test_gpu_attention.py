@@ -12,6 +12,7 @@ any machine, with the kernels for CPU in their place: --device cpu.
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from gpu_ranks import run_rank
+from gpu_ranks import exchange_over_nccl, run_rank
 from torch import Tensor
 
 from cptune.attention import ContextParallel
@@ -214,6 +215,17 @@ CASES = [
 WORLD, SEQ_LEN = 3, 1023
 
 
+def run_processes(run: Callable[..., None], *arguments: object, count: int, limit_s: float) -> None:
+    """Run one process for each rank; raise with the traceback of the first that fails."""
+    running = mp.spawn(run, args=arguments, nprocs=count, join=False, daemon=True)
+    until_s = time.monotonic() + limit_s
+    while not running.join(timeout=5):
+        if time.monotonic() > until_s:
+            for process in running.processes:
+                process.kill()
+            pytest.fail(f"{run.__name__} gave no answer in {limit_s} s")
+
+
 @pytest.mark.timeout(200)
 def test_ranks_on_one_device_are_near_fp64_with_every_kernel_that_loads(
     gpu: torch.device, tmp_path: Path, record_property
@@ -222,12 +234,14 @@ def test_ranks_on_one_device_are_near_fp64_with_every_kernel_that_loads(
     cases = [case | {"kernel": name} for name in usable for case in CASES]
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     arguments = (WORLD, store.port, cases, SEQ_LEN, gpu.type, tmp_path)
-    running = mp.spawn(run_rank, args=arguments, nprocs=WORLD, join=False, daemon=True)
-    until_s = time.monotonic() + 180
-    while not running.join(timeout=5):  # raises with the traceback of the first that failed
-        assert time.monotonic() < until_s, "ranks on one device gave no answer in 180 s"
+    run_processes(run_rank, *arguments, count=WORLD, limit_s=170)
     for rank in range(WORLD):
         found = json.loads((tmp_path / f"{rank}.json").read_text())
         assert [name for name, _ in found] == [case["kernel"] for case in cases]
         assert max(worst for _, worst in found) <= MOST
         record_property(f"errors of rank {rank}", found)
+
+
+def test_messages_over_nccl_arrive_batch_by_batch(gpu: torch.device) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    run_processes(exchange_over_nccl, store.port, gpu.type, count=1, limit_s=60)

