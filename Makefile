@@ -32,7 +32,7 @@ endif
 
 .PHONY: test-gpu
 test-gpu: .venv ## Tests for one CUDA device; skipped with the reason elsewhere
-	@$(BIN)/pytest tests/gpu $(ARGS)
+	@$(BIN)/pytest tests/gpu -W default $(ARGS)
 
 .PHONY: check
 check: .venv ## Lint, format, types, import layers

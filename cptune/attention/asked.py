@@ -1,7 +1,7 @@
 """What a user asks of context parallelism, in words, read into a plan."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from operator import index
 
 from cptune.attention.choices import read_choice
@@ -39,6 +39,13 @@ class Asked:
                 object.__setattr__(self, name, _whole(value, what=name))
         if self.docs is not None:
             object.__setattr__(self, "docs", _lengths(self.docs))
+
+    def given(self) -> dict[str, object]:
+        """Values that ranks can compare: nodes are numbered as they appear."""
+        found = asdict(self)
+        if self.nodes is not None:
+            found["nodes"] = tuple(map(list(dict.fromkeys(self.nodes)).index, self.nodes))
+        return found
 
     def build_plan(self) -> Plan:
         """Read every word.

@@ -1,11 +1,13 @@
-"""The door of staged attention into autograd, and what may enter it.
+"""The door of staged attention into autograd.
 
 Shapes: B batch, S rows of this rank (padding included), R real rows, 2 key and value,
 H query heads, K kv heads, D head dim.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, cast
+from functools import wraps
+from typing import Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -67,7 +69,8 @@ class _StagedAttention(torch.autograd.Function):
     def forward(  # pyrefly: ignore[bad-override, missing-override-decorator]
         ctx: _Context, q_BSHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor, attention: Attention
     ) -> Tensor:
-        out_BSHD, saved = attention.forward(q_BSHD, k_BSKD, v_BSKD)
+        with _as_given(q_BSHD):
+            out_BSHD, saved = attention.forward(q_BSHD, k_BSKD, v_BSKD)
         ctx.attention, ctx.kv_heads = attention, k_BSKD.shape[2]
         ctx.save_for_backward(saved.q, saved.k, saved.v, saved.out, saved.lse)
         return out_BSHD
@@ -79,34 +82,32 @@ class _StagedAttention(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor, None]:
         # A gradient may come expanded (stride 0), which no kernel wants to read.
         saved = Saved(*ctx.saved_tensors)
-        found = ctx.attention.backward(dout_BSHD.contiguous(), saved, kv_heads=ctx.kv_heads)
+        with _as_given(dout_BSHD):
+            found = ctx.attention.backward(dout_BSHD.contiguous(), saved, kv_heads=ctx.kv_heads)
         return *found, None
 
 
-def check_heads(q_BSHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor) -> None:
-    """Refuse queries, keys and values that do not fit together.
+Attend = TypeVar("Attend", bound=Callable[..., Tensor])
 
-    Raises:
-        ValueError: Their shapes or types differ where they must not.
+
+def outside_of_graphs(attend: Attend) -> Attend:
+    """Have torch.compile end its graph before attention and begin another one after it.
+
+    What is exchanged is no part of a graph. The compiler is imported by those who use it alone.
     """
-    shapes = f"q {tuple(q_BSHD.shape)}, k {tuple(k_BSKD.shape)}, v {tuple(v_BSKD.shape)}"
-    if {q_BSHD.ndim, k_BSKD.ndim, v_BSKD.ndim} != {4}:
-        raise ValueError(f"shapes are {shapes}, wanted (batch, rows, heads, head_dim) each")
-    if k_BSKD.shape != v_BSKD.shape:
-        raise ValueError(f"shapes are {shapes}, wanted k and v alike")
-    (batch, _, heads, head_dim), (kv_batch, _, kv_heads, kv_head_dim) = q_BSHD.shape, k_BSKD.shape
-    if (batch, head_dim) != (kv_batch, kv_head_dim):
-        raise ValueError(f"shapes are {shapes}, wanted equal batch and head_dim")
-    if kv_heads < 1 or heads % kv_heads:
-        nearest = max(kv_heads, heads - heads % max(kv_heads, 1))
-        raise ValueError(
-            f"q has {heads} heads, wanted a multiple of the {kv_heads} kv heads; "
-            f"nearest is {nearest}"
-        )
-    if not q_BSHD.dtype == k_BSKD.dtype == v_BSKD.dtype:
-        raise ValueError(
-            f"dtypes are q {q_BSHD.dtype}, k {k_BSKD.dtype}, v {v_BSKD.dtype}, wanted one"
-        )
+
+    @wraps(attend)
+    def run(*given: object, **named: object) -> Tensor:
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(attend)(*given, **named)
+        return attend(*given, **named)
+
+    return cast(Attend, run)
+
+
+def _as_given(x: Tensor) -> torch.autocast:
+    """Autocast narrows matrix products, also those that are to be exact."""
+    return torch.autocast(x.device.type, enabled=False)
 
 
 def attend_staged(

@@ -7,15 +7,16 @@ D head dim.
 from collections.abc import Hashable, Sequence
 from copy import copy
 from dataclasses import replace
-from math import inf
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from cptune.attention.agreement import Agreement, Given
 from cptune.attention.asked import Asked
-from cptune.attention.attention import Attention, Staged, attend_staged, check_heads
-from cptune.attention.kernels import Kernel, choose_kernel, read_kernel_name
+from cptune.attention.attention import Attention, Staged, attend_staged, outside_of_graphs
+from cptune.attention.call import read_call
+from cptune.attention.kernels import AUTO, Kernel, choose_kernel, read_kernel_name
 from cptune.attention.plan import Plan
 from cptune.attention.rounding import default_rounding, read_rounding
 from cptune.attention.shard import Partition
@@ -24,14 +25,14 @@ from cptune.attention.tokens import Tokens
 from cptune.attention.traffic import Traffic
 from cptune.attention.transport import Transport
 from cptune.attention.ulysses import HeadParallel, build_trade
-from cptune.attention.wire import open_wires
+from cptune.attention.wire import gather_objects, open_wires
 
 
 class ContextParallel:
     """One sequence over the ranks of a group.
 
-    All ranks of the group make it together, with the same arguments, and call `attend`, its
-    backward and `unshard` together. Make one and keep it: it makes a process group of its own.
+    All ranks of the group make it together, with the same arguments (which they compare), and call
+    `attend`, its backward and `unshard` together. Keep it: it makes a process group of its own.
     """
 
     def __init__(  # noqa: PLR0913 - the public contract: each keyword is one axis of a recipe
@@ -82,36 +83,45 @@ class ContextParallel:
             dtype: Element type of queries, keys and values.
 
         Raises:
-            ValueError: An argument is not legal; the message names the nearest legal value.
+            ValueError: An argument is not legal; the message names the nearest legal value. Or they
+                differ between ranks: then all of them raise.
         """
         if group is not None and not isinstance(group, dist.ProcessGroup):
             raise ValueError(f"group is {group!r}, wanted a process group of this rank, or None")
         self._group = group
-        self._rank = 0 if group is None else group.rank()
-        self._asked_kernel = self._used_kernel = read_kernel_name(kernel)
-        self._rounding = read_rounding(dkv_wire)
+        self._rank, size = (0, 1) if group is None else (group.rank(), group.size())
         promised = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "dtype": dtype}
-        self._promised = promised
-        self._asked = Asked(
-            seq_len=seq_len,
-            cp_size=1 if group is None else group.size(),
-            sharding=sharding,
-            mask=mask,
-            docs=docs,
-            window=window,
-            strategy=strategy,
-            ulysses=ulysses,
-            stages=stages,
-            nodes=nodes,
-        )
-        self._lay_out(self._asked)
+        self._promised, self._rounding = promised, None
+        self._asked_kernel = self._used_kernel = kernel
+
+        def read() -> tuple[Asked, Given]:
+            read_kernel_name(kernel)
+            self._rounding = read_rounding(dkv_wire)
+            asked = Asked(
+                seq_len=seq_len,
+                cp_size=size,
+                sharding=sharding,
+                mask=mask,
+                docs=docs,
+                window=window,
+                strategy=strategy,
+                ulysses=ulysses,
+                stages=stages,
+                nodes=nodes,
+            )
+            self._lay_out(asked)
+            said = {"kernel": kernel, "dkv_wire": dkv_wire, **promised, "dtype": f"{dtype}"}
+            return asked, asked.given() | said
+
+        self._agreement = Agreement(self._gather, size=size)
+        self._asked = self._agreement.settle(read)
         self._transport = self._build_transport(group)
 
     def with_docs(self, docs: Sequence[int]) -> "ContextParallel":
         """The same exchange over another pack of documents: its own plan, the same wires.
 
-        No rendezvous and no new process group; `traffic` is shared. `local_len` may differ under
-        balanced sharding.
+        No rendezvous, no new group, and nothing is asked of other ranks; `traffic` is shared.
+        `local_len` may differ under balanced sharding.
 
         Args:
             docs: Tokens of each document, in order, the same on all ranks of the group.
@@ -123,6 +133,10 @@ class ContextParallel:
         other._asked = replace(self._asked, docs=docs)
         other._lay_out(other._asked)
         return other
+
+    def __deepcopy__(self, memo: object) -> "ContextParallel":
+        """On the same wires, as with_docs: a copy of a module that holds it."""
+        return copy(self)
 
     @property
     def plan(self) -> Plan:
@@ -156,10 +170,7 @@ class ContextParallel:
 
     @property
     def positions(self) -> Tensor:
-        """Global position of each local row, int64 (S,); it restarts at every document.
-
-        0 in padding, where `valid` is False.
-        """
+        """Position of each local row in its document, int64 (S,); 0 in padding."""
         return self._tokens.positions
 
     @property
@@ -185,6 +196,7 @@ class ContextParallel:
         """
         return self._tokens.unshard(x, dim)
 
+    @outside_of_graphs
     def attend(
         self, q_BSHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor, scale: float | None = None
     ) -> Tensor:
@@ -206,24 +218,29 @@ class ContextParallel:
             ValueError: Shapes or types do not fit together or to what was promised at the start, or
                 the scale is not above 0.
         """
-        check_heads(q_BSHD, k_BSKD, v_BSKD)
-        for what, x in (("q", q_BSHD), ("k", k_BSKD), ("v", v_BSKD)):
-            self._tokens.check_local_len(x, dim=1, what=what)
-        heads, (kv_heads, head_dim), dtype = q_BSHD.shape[2], k_BSKD.shape[2:], k_BSKD.dtype
-        self._check_promise(heads=heads, kv_heads=kv_heads, head_dim=head_dim, dtype=dtype)
-        kernel = self._choose_kernel(q_BSHD, k_BSKD)
-        self._used_kernel = kernel.name
-        self._plan = self._plan.bind(
-            heads=heads, kv_heads=kv_heads, head_dim=head_dim, itemsize=dtype.itemsize
-        )
-        scale = head_dim**-0.5 if scale is None else scale
-        if not 0 < scale < inf:
-            raise ValueError(f"scale is {scale}, wanted a finite number above 0")
-        attention = self._build_attention(q_BSHD, kv_heads=kv_heads, kernel=kernel, scale=scale)
+        first = not self._agreement.attended
+        attention = self._agreement.settle_once(lambda: self._read(q_BSHD, k_BSKD, v_BSKD, scale))
+        if first:
+            self._transport.open(q_BSHD.device)
         return attend_staged(q_BSHD, k_BSKD, v_BSKD, attention=attention)
 
+    def _read(
+        self, q_BSHD: Tensor, k_BSKD: Tensor, v_BSKD: Tensor, scale: float | None
+    ) -> tuple[Attention, Given]:
+        """What this rank attends with, and what must be the same on all."""
+        call = read_call(q_BSHD, k_BSKD, v_BSKD, scale=scale)
+        for what, x in (("q", q_BSHD), ("k", k_BSKD), ("v", v_BSKD)):
+            self._tokens.check_local_len(x, dim=1, what=what)
+        call.check_promise(self._promised)
+        kernel = self._choose_kernel(q_BSHD, k_BSKD)
+        attention = self._build_attention(
+            q_BSHD, kv_heads=call.kv_heads, kernel=kernel, scale=call.scale
+        )
+        self._used_kernel = kernel.name
+        self._plan = self._plan.bind(**call.sizes(), kernel=kernel.name)
+        return attention, call.given() | {"docs": self._asked.docs}
+
     def _lay_out(self, asked: Asked) -> None:
-        """Plan the exchange of one sequence; the wires stay."""
         dtype = self._promised["dtype"]
         plan = self._build_plan(asked)
         self._plan = plan.bind(
@@ -232,11 +249,15 @@ class ContextParallel:
             head_dim=self._promised["head_dim"],
             itemsize=None if dtype is None else dtype.itemsize,
             dkv_itemsize=self._rounding.dtype.itemsize if self._rounding else None,
+            kernel=None if self._asked_kernel == AUTO else self._asked_kernel,
         )
         self._schedule = self._plan.schedule(self._rank)
         self._tokens = Tokens(plan.partition, plan.pattern, rank=self._rank, group=self._group)
 
     # The parts. A subclass may put another plan, transport or kernel in their place.
+
+    def _gather(self, mine: object) -> Sequence[object]:
+        return [mine] if self._group is None else gather_objects(self._group, mine)
 
     def _build_plan(self, asked: Asked) -> Plan:
         return asked.build_plan()
@@ -270,21 +291,8 @@ class ContextParallel:
         )
         if self._plan.ulysses == 1:
             return Staged(engine)
-        return HeadParallel(
-            engine=engine,
-            trade=build_trade(
-                self.partition,
-                peers=self._plan.groups()[ring_rank],
-                place=place,
-                shares=shares,
-                transport=self._transport,
-            ),
+        peers = self._plan.groups()[ring_rank]
+        trade = build_trade(
+            self.partition, peers=peers, place=place, shares=shares, transport=self._transport
         )
-
-    def _check_promise(self, **seen: object) -> None:
-        for name, value in seen.items():
-            promised = self._promised[name]
-            if promised is not None and promised != value:
-                raise ValueError(
-                    f"{name} is {value} in attend, wanted the {promised} given to ContextParallel"
-                )
+        return HeadParallel(engine=engine, trade=trade)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from cptune.attention import cost
 from cptune.attention.cost import PlanBytes, PlanFlop, PlanPeak, Seat, Widths
 from cptune.attention.heads import HeadShare, share_heads
+from cptune.attention.kernels import find_footprint
 from cptune.attention.mask import Mask, Pattern
 from cptune.attention.peak import count_peak
 from cptune.attention.shard import Partition, join_touching
@@ -21,8 +22,8 @@ class Plan:
     Groups of `ulysses` ranks trade heads; the ranks of one place in every group are a ring that
     exchanges keys and values in `stages`. With `nodes`, groups are filled node by node, and a ring
     that spans nodes takes a row over a boundary once. `heads`, `kv_heads`, `head_dim`, `itemsize`
-    (bytes of one element) and `dkv_itemsize` (of a gradient of keys and values on the wire; the
-    same where omitted) only turn rows into bytes.
+    (bytes of one element), `dkv_itemsize` (of a gradient of keys and values on the wire; the same
+    where omitted) and `kernel` only turn rows into bytes.
     """
 
     partition: Partition
@@ -37,6 +38,7 @@ class Plan:
     head_dim: int | None = None
     itemsize: int | None = None
     dkv_itemsize: int | None = None
+    kernel: str | None = None
 
     def __post_init__(self) -> None:
         most = self.partition.cp_size // self.ulysses - 1
@@ -106,6 +108,7 @@ class Plan:
         itemsize: int | None,
         heads: int | None = None,
         dkv_itemsize: int | None = None,
+        kernel: str | None = None,
     ) -> "Plan":
         """The same plan with the size of a row filled in where it was open."""
         return replace(
@@ -115,6 +118,7 @@ class Plan:
             head_dim=self.head_dim or head_dim,
             itemsize=self.itemsize or itemsize,
             dkv_itemsize=self.dkv_itemsize or dkv_itemsize,
+            kernel=kernel or self.kernel,
         )
 
     def bytes(
@@ -156,13 +160,21 @@ class Plan:
         pairs = cost.count_pairs(self.schedule(rank))
         return cost.count_flop(pairs, self._of_place(rank, self._widths()))
 
-    def peak_bytes(self, rank: int) -> PlanPeak:
+    def peak_bytes(self, rank: int, *, kernel: str | None = None) -> PlanPeak:
         """Most bytes that attention holds on `rank` beside its inputs, for one layer at batch 1.
 
+        Args:
+            rank: Rank of the context group.
+            kernel: Whose scratch memory is counted; the bound one where omitted: the one that ran
+                last, or was asked for by its name.
+
         Raises:
-            ValueError: A size is not bound.
+            ValueError: A size or the kernel is not bound.
         """
         whole = self._widths()
+        name = kernel or self.kernel
+        if name is None:
+            raise ValueError("kernel is not known, wanted the name of one: pass it or attend once")
         seat = self._seat(rank, whole) if self.ulysses > 1 else None
         return count_peak(
             self.schedule(rank),
@@ -170,6 +182,7 @@ class Plan:
             widths=self._of_place(rank, whole),
             local_len=self.partition.local_len,
             seat=seat,
+            kernel=find_footprint(name),
         )
 
     def pairs(self, rank: int) -> int:

@@ -15,6 +15,7 @@ from cptune.attention.merge import accumulator_dtype
 
 _TOP = 15  # the largest magnitude lands in [2^14, 2^15); fp16 ends at 65504
 _LEAST, _MOST, _EXPONENT_BITS = -100, 128, 8  # exponents of a message are clamped
+_BIAS, _FRACTION_BITS = 127, 23  # of fp32
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,8 @@ def default_rounding(dtype: torch.dtype) -> Rounding:
 
 
 def _power_of_two(exponent: Tensor) -> Tensor:
-    return torch.ldexp(torch.ones((), device=exponent.device), exponent)
+    # By its bits: a device's power function may be an ulp off, and both ends must agree.
+    return ((exponent + _BIAS) << _FRACTION_BITS).int().view(torch.float32)
 
 
 def _places(message: Tensor) -> tuple[Tensor, Tensor, int]:

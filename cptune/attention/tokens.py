@@ -43,6 +43,7 @@ class Tokens:
         Raises:
             ValueError: `x` does not have seq_len along `dim`.
         """
+        _check_dim(x, dim)
         want, seen = self.partition.seq_len, x.shape[dim]
         if seen != want:
             raise ValueError(f"x has {seen} rows along dim {dim}, wanted seq_len = {want}")
@@ -72,6 +73,7 @@ class Tokens:
         Raises:
             ValueError: `x` does not have local_len along `dim`.
         """
+        _check_dim(x, dim)
         want = self.partition.local_len
         if x.shape[dim] != want:
             raise ValueError(
@@ -90,3 +92,10 @@ class Tokens:
         shape = list(x.shape)
         shape[dim] = self.partition.local_len - shape[dim]
         return torch.cat([x, x.new_zeros(shape)], dim=dim) if shape[dim] else x
+
+
+def _check_dim(x: Tensor, dim: int) -> None:
+    if not isinstance(x, Tensor):
+        raise ValueError(f"x is a {type(x).__name__}, wanted a tensor")
+    if not -x.ndim <= dim < x.ndim:
+        raise ValueError(f"dim is {dim}, wanted one of the {x.ndim} of x: {-x.ndim}..{x.ndim - 1}")

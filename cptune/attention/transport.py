@@ -17,7 +17,7 @@ from torch import Tensor
 from cptune.attention.rounding import Rounding
 from cptune.attention.stages import Stage, Transfer
 from cptune.attention.traffic import Pass, Traffic
-from cptune.attention.wire import Exchange, Wire
+from cptune.attention.wire import Exchange, GroupWire, Wire
 
 
 class KeyValue(NamedTuple):
@@ -49,6 +49,12 @@ class Transport:
         self.kv_wire, self.dkv_wire = kv_wire, dkv_wire
         self.peers = peers
         self.traffic = traffic or Traffic()
+
+    def open(self, device: torch.device) -> None:
+        """Before the first message of tensors on `device`. Collective."""
+        for wire in (self.kv_wire, self.dkv_wire):
+            if isinstance(wire, GroupWire):
+                wire.open(device)
 
     def among(self, peers: Sequence[int]) -> "Transport":
         """The same wires and counters, for stages whose ranks are these of the context group."""

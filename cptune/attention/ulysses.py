@@ -61,8 +61,9 @@ class HeadTrade:
         widths = [share.q.num_rows, share.kv.num_rows, share.kv.num_rows][: len(parts_BSND)]
         batch, _, dim = shape
         found = [packed[0].new_empty((batch, sum(self.rows), width, dim)) for width in widths]
-        for places, part in zip(self._places(found[0]), arrived, strict=True):
-            pieces = part.view(-1, *shape).transpose(0, 1).split(widths, dim=2)
+        members = zip(self._places(found[0]), self.rows, arrived, strict=True)
+        for places, rows, part in members:
+            pieces = part.view(rows, *shape).transpose(0, 1).split(widths, dim=2)
             for x_BTND, piece in zip(found, pieces, strict=True):
                 x_BTND[:, places] = piece
         return found
@@ -143,7 +144,7 @@ def build_trade(
         place=place,
         peers=peers,
         rows=tuple(map(partition.real_len, peers)),
-        places=torch.argsort(torch.argsort(torch.tensor(found, dtype=torch.int64))),
+        places=torch.argsort(torch.argsort(torch.tensor(found, dtype=torch.int64, device="cpu"))),
         shares=shares,
         transport=transport,
     )

@@ -1,4 +1,4 @@
-"""Posts one batch of messages on a process group and waits for it: the door to its transfers."""
+"""Posts the messages of an exchange on a process group and waits: the door to its transfers."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from cptune.attention.batches import PEERS, TURNS, cut_batches
 from cptune.attention.traffic import PassTraffic, Traffic
 
 Messages = Sequence[tuple[int, Tensor]]  # (peer as a rank of the context group, dense tensor)
@@ -26,8 +27,20 @@ class Wire(Protocol):
     """Moves messages between the ranks of a context group."""
 
     def post(self, *, recv: Messages, send: Messages) -> Sequence[Work]:
-        """Start all of them. Returns works of `recv`, then of `send`, or one for the batch."""
+        """Start all of them. Returns works of `recv`, then of `send`, or one for them all."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """Batches of which a backend made one work each."""
+
+    works: Sequence[Work]
+
+    def wait(self) -> None:
+        """As Work.wait."""
+        for work in self.works:
+            work.wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +49,37 @@ class GroupWire:
 
     group: dist.ProcessGroup
     members: Sequence[int]
+    most: tuple[int, int] = (PEERS, TURNS)  # of a batch, as in cut_batches
+
+    def open(self, device: torch.device) -> None:
+        """Make the communicator of a device that has one, as NCCL does at a group's first call.
+
+        Collective, which messages are not: a rank may have none.
+        """
+        if device.type != "cpu":
+            dist.all_reduce(torch.zeros(1, device=device), group=self.group)
 
     def post(self, *, recv: Messages, send: Messages) -> Sequence[Work]:
         """As Wire.post."""
         ops = [self._op(dist.irecv, peer=peer, tensor=one) for peer, one in recv]
         ops += [self._op(dist.isend, peer=peer, tensor=one) for peer, one in send]
-        return dist.batch_isend_irecv(ops) if ops else []
+        batches = cut_batches(
+            recv=[peer for peer, _ in recv],
+            send=[peer for peer, _ in send],
+            rank=self.members.index(dist.get_rank()),
+            size=len(self.members),
+            most=self.most,
+        )
+        works: dict[int, Work] = {}
+        coalesced: list[Work] = []
+        for batch in batches:
+            posted = dist.batch_isend_irecv([ops[index] for index in batch])
+            if len(posted) == len(batch):
+                works |= zip(batch, posted, strict=True)
+            else:
+                coalesced += posted
+        in_order = [works[index] for index in sorted(works)]
+        return [AllOf([*coalesced, *in_order])] if coalesced else in_order
 
     def _op(
         self, kind: Callable[..., dist.Work | None], *, peer: int, tensor: Tensor
@@ -78,7 +116,7 @@ class Exchange:
         self._posted_s = time.perf_counter()
         assert wire is not None or not self._held, "messages, and nobody to exchange them with"
         works = wire.post(recv=recv, send=send) if wire else []
-        # A backend that coalesces returns one work for the whole batch: it then is an arrival.
+        # Of a backend that coalesces there is one work for them all: it then is an arrival.
         self._arrivals, self._departures = list(works[: len(recv)]), list(works[len(recv) :])
         for peer, tensor in recv:
             self._pass.received_bytes += tensor.nbytes
@@ -113,6 +151,16 @@ class Exchange:
         start_s = time.perf_counter()
         work.wait()
         self._pass.wait_s += time.perf_counter() - start_s
+
+
+def gather_objects(group: dist.ProcessGroup, mine: object) -> list[object]:
+    """Every rank's object, by rank of the group; small ones. Collective.
+
+    On NCCL it goes through the current CUDA device, as all messages of the group do.
+    """
+    found: list[object] = [None] * group.size()
+    dist.all_gather_object(found, mine, group=group)
+    return found
 
 
 def split_group(group: dist.ProcessGroup) -> dist.ProcessGroup:

@@ -1,5 +1,8 @@
 """The adapters of CUDA kernels call what their libraries offer, and read their conventions."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import torch
 from flash_fakes import REFERENCE, aten, flash_2, flash_3, flash_4
@@ -84,6 +87,74 @@ def fails_with(error: Exception):
 )
 def test_a_library_that_does_not_load_says_why(error: Exception, reason: str) -> None:
     assert FlashAttention2(fails_with(error)).why_missing() == reason
+
+
+def older_flash_3() -> SimpleNamespace:
+    """As of flash-attn 2.8.3: sides of a window in a pair, and every argument without default."""
+
+    def _flash_attn_forward(q, k, v, k_new, v_new, softmax_scale, causal, window_size=(-1, -1)): ...
+
+    return SimpleNamespace(**vars(flash_3()) | {"_flash_attn_forward": _flash_attn_forward})
+
+
+def stricter_flash_2() -> SimpleNamespace:
+    def _flash_attn_backward(
+        dout, q, k, v, out, softmax_lse, dq, dk, dv, dropout_p, softmax_scale, causal,
+        window_size_left, window_size_right, softcap, alibi_slopes, deterministic, sink,
+    ): ...  # fmt: skip
+
+    return SimpleNamespace(**vars(flash_2()) | {"_flash_attn_backward": _flash_attn_backward})
+
+
+def half_of_flash_4() -> SimpleNamespace:
+    return SimpleNamespace(flash_attn_func=flash_4().flash_attn_func)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [
+        (
+            FlashAttention3(older_flash_3),
+            "flash_attn_interface is of another version: _flash_attn_forward has no "
+            "window_size_left, window_size_right",
+        ),
+        (
+            FlashAttention2(stricter_flash_2),
+            "flash_attn is of another version: _flash_attn_backward wants sink too",
+        ),
+        (
+            FlashAttention4(half_of_flash_4),
+            "flash_attn.cute is of another version: it has no _flash_attn_bwd",
+        ),
+    ],
+)
+def test_a_library_of_another_version_is_not_called(kernel: Kernel, reason: str) -> None:
+    assert kernel.why_missing() == reason
+
+
+def as_operators() -> SimpleNamespace:
+    """As libraries wrap their functions for torch.compile."""
+    made = vars(flash_3()) | {}
+    return SimpleNamespace(
+        **{name: SimpleNamespace(__call__=one, _init_fn=one) for name, one in made.items()}
+    )
+
+
+def test_the_signature_of_an_operator_is_that_of_its_function() -> None:
+    assert FlashAttention3(as_operators).why_missing() is None
+
+
+@pytest.mark.parametrize("kind", SHAPES, ids=str)
+def test_torch_itself_takes_what_its_operators_are_given(kind) -> None:
+    block = make_block(**kind)
+    q, k, v = (x.to("meta", torch.bfloat16) for x in (block.q, block.k, block.v))
+    block = replace(block, q=q, k=k, v=v)
+    kernel = CudaFlash()
+    out, lse = kernel.forward(block)
+    assert (out.shape, out.dtype) == (q.shape, q.dtype)
+    assert (lse.shape, lse.dtype) == ((2, 4, 9), torch.float32)
+    found = kernel.backward(block, dout_BSHD=out, out_BSHD=out, lse_BHS=lse)
+    assert [one.shape for one in found] == [q.shape, k.shape, v.shape]
 
 
 @pytest.mark.parametrize("kernel", [FlashAttention2(), FlashAttention3(), FlashAttention4()])

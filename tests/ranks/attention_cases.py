@@ -3,7 +3,7 @@
 Shapes: B batch, S rows of this rank, T all tokens, H query heads, K kv heads, D head dim.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -52,11 +52,15 @@ class OnSharedWires(ContextParallel):
     """Makes one pair of process groups a run, not one an instance."""
 
     wires: tuple[GroupWire, GroupWire] | None = None
+    most: tuple[int, int] | None = None  # of a batch of messages, where it is not the usual
 
     def _build_transport(self, group: dist.ProcessGroup | None) -> Transport:
         assert group is not None
         if group.size() > 1 and OnSharedWires.wires is None:
             OnSharedWires.wires = open_wires(group)
+            if self.most:
+                a, b = (replace(wire, most=self.most) for wire in OnSharedWires.wires)
+                OnSharedWires.wires = a, b
         return Transport(*(OnSharedWires.wires or ()))
 
 
@@ -160,9 +164,11 @@ def run_case(cp: ContextParallel, *, view: View, shape: Shape) -> Outcome:
     )
 
 
-def run_cases(layouts: list[Layout], *, shapes: list[Shape]) -> list[Outcome]:
+def run_cases(
+    layouts: list[Layout], *, shapes: list[Shape], most: tuple[int, int] | None = None
+) -> list[Outcome]:
     """Every layout with every shape, on the default group; buffers hold NaN until written."""
-    OnSharedWires.wires = None
+    OnSharedWires.wires, OnSharedWires.most = None, most
     outcomes: list[Outcome] = []
     torch.use_deterministic_algorithms(True)  # fills what is allocated and not yet written
     try:
@@ -173,6 +179,7 @@ def run_cases(layouts: list[Layout], *, shapes: list[Shape]) -> list[Outcome]:
             outcomes += [run_case(cp, view=view, shape=shape) for shape in shapes]
     finally:
         torch.use_deterministic_algorithms(False)
+        OnSharedWires.most = None
     return outcomes
 
 

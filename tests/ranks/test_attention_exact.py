@@ -18,6 +18,7 @@ from attention_cases import (
 from rank_pool import RankPool
 
 from cptune.attention import ContextParallel
+from cptune.attention.wire import AllOf
 
 TOLERANCE = 1e-12
 SHAPES = [Shape(batch, heads=4, kv_heads=kv) for batch in (1, 2) for kv in (4, 1)]
@@ -121,6 +122,29 @@ def test_heads_that_no_number_divides_are_traded_too(ranks: RankPool) -> None:
 def test_the_named_strategies_are_exact(ranks: RankPool) -> None:
     layouts = [Layout(29, "zigzag", "causal", strategy=name) for name in ("ring", "all_gather")]
     assert_exact(ranks.run(run_cases, world=3, layouts=layouts, shapes=SHAPES))
+
+
+def test_exchanges_in_many_small_batches_are_exact(ranks: RankPool) -> None:
+    layouts = [Layout(29, "zigzag", "causal", **strategy) for strategy in strategies(5)]
+    cases = {"layouts": layouts, "shapes": [Shape(2, heads=5, kv_heads=5)]}
+    assert_exact(ranks.run(run_cases, world=5, most=(1, 1), **cases))
+
+
+def run_cases_coalesced(**cases) -> list[Outcome]:
+    """On wires whose backend makes one work of each batch, as NCCL does."""
+    post = dist.batch_isend_irecv
+    dist.batch_isend_irecv = lambda ops: [AllOf(post(ops))]
+    try:
+        return run_cases(**cases)
+    finally:
+        dist.batch_isend_irecv = post
+
+
+@pytest.mark.parametrize("most", [None, (1, 1)])
+def test_a_backend_that_makes_one_work_of_a_batch_is_waited_for(ranks: RankPool, most) -> None:
+    layouts = [Layout(29, "contiguous", "causal", **strategy) for strategy in strategies(4)]
+    cases = {"layouts": layouts, "shapes": [Shape(1, heads=4, kv_heads=2)], "most": most}
+    assert_exact(ranks.run(run_cases_coalesced, world=4, **cases))
 
 
 def one_rank_group() -> tuple[float, dict[str, int]]:

@@ -21,11 +21,10 @@ def peaks_of(dtype: str = "float32", **arguments) -> dict[str, tuple[int, int]]:
     world, kind = dist.get_world_size(), getattr(torch, dtype)
     sizes = {"heads": HEADS, "kv_heads": KV_HEADS, "head_dim": HEAD_DIM, "dtype": kind}
     cp = ContextParallel(dist.group.WORLD, seq_len=ROWS_EACH * world, **sizes, **arguments)
+    shapes = [(1, cp.local_len, heads, HEAD_DIM) for heads in (HEADS, KV_HEADS, KV_HEADS, HEADS)]
+    cp.attend(*(torch.zeros(shape, dtype=kind) for shape in shapes[:3]))  # ranks compare, once
     with TensorBudget(1 << 40) as memory:
-        q, k, v, dout = (
-            torch.zeros(1, cp.local_len, heads, HEAD_DIM, dtype=kind)
-            for heads in (HEADS, KV_HEADS, KV_HEADS, HEADS)
-        )
+        q, k, v, dout = (torch.zeros(shape, dtype=kind) for shape in shapes)
         inputs = [x.requires_grad_() for x in (q, k, v)]
         before = memory.live_bytes
         with memory.phase("forward"):

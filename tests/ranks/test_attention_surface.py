@@ -162,3 +162,15 @@ def time_limit_s() -> float:
 
 def test_the_gradients_group_keeps_the_time_limit_of_the_group(ranks: RankPool) -> None:
     assert ranks.run(time_limit_s, world=2) == [77.0, 77.0]
+
+
+def none_at_all(strategy: str) -> tuple[int, ...]:
+    cp = ContextParallel(dist.group.WORLD, seq_len=9, strategy=strategy)
+    q, k, v = (torch.ones(0, cp.local_len, n, 8, requires_grad=True) for n in (4, 2, 2))
+    cp.attend(q, k, v).sum().backward()
+    return tuple(k.grad.shape)
+
+
+@pytest.mark.parametrize("strategy", ["ring", "ulysses"])
+def test_a_batch_without_a_sequence_is_fine(ranks: RankPool, strategy: str) -> None:
+    assert ranks.run(none_at_all, world=2, strategy=strategy) == [(0, 5, 2, 8)] * 2

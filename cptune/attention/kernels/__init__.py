@@ -9,6 +9,7 @@ from cptune.attention.kernels.choice import (
     KERNELS,
     Ask,
     choose_kernel,
+    find_footprint,
     read_kernel_name,
     why_not,
 )
@@ -17,6 +18,7 @@ from cptune.attention.kernels.cuda_flash import CudaFlash
 from cptune.attention.kernels.flash_attention_2 import FlashAttention2
 from cptune.attention.kernels.flash_attention_3 import FlashAttention3
 from cptune.attention.kernels.flash_attention_4 import FlashAttention4
+from cptune.attention.kernels.footprint import Footprint
 from cptune.attention.kernels.reference import MathReference
 
 __all__ = [
@@ -30,9 +32,11 @@ __all__ = [
     "FlashAttention2",
     "FlashAttention3",
     "FlashAttention4",
+    "Footprint",
     "Kernel",
     "MathReference",
     "choose_kernel",
+    "find_footprint",
     "read_kernel_name",
     "why_not",
 ]

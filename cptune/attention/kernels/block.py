@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from cptune.attention.kernels.footprint import NOTHING, Footprint
 from cptune.attention.slices import Band
 
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
@@ -51,11 +52,12 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capability:
-    """What a kernel can run."""
+    """What a kernel can run, and what it allocates meanwhile."""
 
     device_types: frozenset[str]
     dtypes: frozenset[torch.dtype]
     gqa: bool  # fewer kv heads than query heads
+    footprint: Footprint = NOTHING
     most_head_dim: int | None = None
     head_dim_step: int = 1
     # (major, minor) of the CUDA devices it is built for: at least the first, below the second

@@ -12,6 +12,7 @@ from cptune.attention.kernels.cuda_flash import CudaFlash
 from cptune.attention.kernels.flash_attention_2 import FlashAttention2
 from cptune.attention.kernels.flash_attention_3 import FlashAttention3
 from cptune.attention.kernels.flash_attention_4 import FlashAttention4
+from cptune.attention.kernels.footprint import Footprint
 from cptune.attention.kernels.reference import MathReference
 
 AUTO = "auto"
@@ -76,6 +77,16 @@ def read_kernel_name(name: str) -> str:
         ValueError: It is neither.
     """
     return read_choice(name, what="kernel", choices=(AUTO, *(one.name for one in KERNELS)))
+
+
+def find_footprint(name: str) -> Footprint:
+    """What the kernel of that name allocates.
+
+    Raises:
+        ValueError: There is none of that name; "auto" is no kernel.
+    """
+    by_name = {one.name: one for one in KERNELS}
+    return by_name[read_choice(name, what="kernel", choices=by_name)].capability.footprint
 
 
 def choose_kernel(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cptune.attention.kernels.block import FLOATS, Block, Capability
+from cptune.attention.kernels.footprint import Footprint
 from cptune.attention.merge import accumulator_dtype
 
 _flash_forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -23,7 +24,12 @@ class CpuFlash:
     """No score matrix, all float types; a band goes in runs of rows, each with its mask."""
 
     name = "cpu_flash"
-    capability = Capability(device_types=frozenset({"cpu"}), dtypes=FLOATS, gqa=True)
+    capability = Capability(
+        device_types=frozenset({"cpu"}),
+        dtypes=FLOATS,
+        gqa=True,
+        footprint=Footprint(wide_gradients=True, wide_copies=True, band_rows=BAND_ROWS),
+    )
 
     def why_missing(self) -> str | None:
         """As Kernel.why_missing."""
@@ -116,9 +122,9 @@ def _runs(block: Block, *, dtype: torch.dtype) -> Iterator[_Run]:
     for start in range(0, count, BAND_ROWS):
         stop = min(start + BAND_ROWS, count)
         first, last = max(0, start - left), min(count, stop + right)
-        seen_SR = torch.ones(stop - start, last - first, dtype=torch.bool)
+        seen_SR = torch.ones(stop - start, last - first, dtype=torch.bool, device=block.q.device)
         seen_SR = seen_SR.tril(start - first + right).triu(start - first - left)
-        mask_SR = torch.zeros(seen_SR.shape, dtype=dtype)
+        mask_SR = torch.zeros_like(seen_SR, dtype=dtype)
         yield _Run(
             slice(start, stop), slice(first, last), mask_SR.masked_fill_(~seen_SR, -torch.inf)
         )

@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from cptune.attention.kernels.block import HALVES, Block, Capability
+from cptune.attention.kernels.footprint import Footprint
 
 _AMPERE, _LATER = (8, 0), (99, 0)
+# mha_bwd in flash_api.cpp of FlashAttention 2: dq_accum, softmax_d, dk_expanded and dv_expanded
+FOOTPRINT = Footprint(query_sums=1, row_sums=1, expanded_keys=True)
 
 
 class CudaFlash:
@@ -31,6 +34,7 @@ class CudaFlash:
         most_head_dim=256,
         head_dim_step=8,
         compute=(_AMPERE, _LATER),
+        footprint=FOOTPRINT,
     )
 
     def __init__(self, ops: Any = torch.ops.aten) -> None:  # noqa: ANN401 - a namespace of torch

@@ -9,10 +9,21 @@ import torch
 from torch import Tensor
 
 from cptune.attention.kernels.block import HALVES, Block, Capability
-from cptune.attention.kernels.cuda_flash import nothing_seen_is_minus_infinity
-from cptune.attention.kernels.library import Load, why_not_loaded
+from cptune.attention.kernels.cuda_flash import FOOTPRINT, nothing_seen_is_minus_infinity
+from cptune.attention.kernels.library import Load, why_unusable
 
 _AMPERE, _LATER = (8, 0), (99, 0)
+_OPTIONS = ("dropout_p", "softmax_scale", "causal", "window_size_left", "window_size_right")
+_GIVEN = {
+    "_flash_attn_forward": (
+        *("q", "k", "v", *_OPTIONS),
+        *("softcap", "alibi_slopes", "return_softmax"),
+    ),
+    "_flash_attn_backward": (
+        *("dout", "q", "k", "v", "out", "softmax_lse", "dq", "dk", "dv", *_OPTIONS),
+        *("softcap", "alibi_slopes", "deterministic"),
+    ),
+}
 
 
 class FlashAttention2:
@@ -30,6 +41,7 @@ class FlashAttention2:
         most_head_dim=256,
         head_dim_step=8,
         compute=(_AMPERE, _LATER),
+        footprint=FOOTPRINT,
     )
 
     def __init__(
@@ -39,7 +51,7 @@ class FlashAttention2:
 
     def why_missing(self) -> str | None:
         """As Kernel.why_missing."""
-        return why_not_loaded(self._load, package="flash_attn")
+        return why_unusable(self._load, package="flash_attn", calls=_GIVEN)
 
     def forward(self, block: Block) -> tuple[Tensor, Tensor]:
         """As Kernel.forward."""

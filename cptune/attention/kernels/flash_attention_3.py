@@ -9,9 +9,18 @@ import torch
 from torch import Tensor
 
 from cptune.attention.kernels.block import HALVES, Block, Capability
-from cptune.attention.kernels.library import Load, why_not_loaded
+from cptune.attention.kernels.footprint import Footprint
+from cptune.attention.kernels.library import Load, why_unusable
 
 _HOPPER, _BLACKWELL = (9, 0), (10, 0)
+_SIDES = ("window_size_left", "window_size_right")
+_GIVEN = {
+    "_flash_attn_forward": ("q", "k", "v", "softmax_scale", "causal", *_SIDES),
+    "_flash_attn_backward": (
+        *("dout", "q", "k", "v", "out", "softmax_lse", "dq", "dk", "dv"),
+        *("softmax_scale", "is_causal", *_SIDES),
+    ),
+}
 
 
 class FlashAttention3:
@@ -31,6 +40,9 @@ class FlashAttention3:
         most_head_dim=256,
         head_dim_step=8,
         compute=(_HOPPER, _BLACKWELL),
+        # mha_bwd in hopper/flash_api.cpp: dq_accum, a sum and a scaled
+        # log-sum-exp of each row, dk_accum and dv_accum
+        footprint=Footprint(query_sums=1, row_sums=2, key_sums=True),
     )
 
     def __init__(
@@ -40,7 +52,7 @@ class FlashAttention3:
 
     def why_missing(self) -> str | None:
         """As Kernel.why_missing."""
-        return why_not_loaded(self._load, package="flash_attn_interface")
+        return why_unusable(self._load, package="flash_attn_interface", calls=_GIVEN)
 
     def forward(self, block: Block) -> tuple[Tensor, Tensor]:
         """As Kernel.forward."""

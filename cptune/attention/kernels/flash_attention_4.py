@@ -8,9 +8,17 @@ import importlib
 from torch import Tensor
 
 from cptune.attention.kernels.block import HALVES, Block, Capability
-from cptune.attention.kernels.library import Load, why_not_loaded
+from cptune.attention.kernels.footprint import Footprint
+from cptune.attention.kernels.library import Load, why_unusable
 
 _HOPPER, _LATER = (9, 0), (13, 0)
+_GIVEN = {
+    "flash_attn_func": ("q", "k", "v", "softmax_scale", "causal", "window_size", "return_lse"),
+    "_flash_attn_bwd": (
+        *("q", "k", "v", "out", "dout", "lse", "softmax_scale", "causal"),
+        *("window_size_left", "window_size_right"),
+    ),
+}
 
 
 class FlashAttention4:
@@ -30,6 +38,9 @@ class FlashAttention4:
         most_head_dim=128,
         head_dim_step=8,
         compute=(_HOPPER, _LATER),
+        # _flash_attn_bwd in interface.py: dq_accum, a sum and a scaled
+        # log-sum-exp of each row, dk_accum and dv_accum
+        footprint=Footprint(query_sums=1, row_sums=2, key_sums=True),
     )
 
     def __init__(
@@ -39,7 +50,7 @@ class FlashAttention4:
 
     def why_missing(self) -> str | None:
         """As Kernel.why_missing."""
-        return why_not_loaded(self._load, package="flash_attn.cute")
+        return why_unusable(self._load, package="flash_attn.cute", calls=_GIVEN)
 
     def forward(self, block: Block) -> tuple[Tensor, Tensor]:
         """As Kernel.forward."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cptune.attention.kernels.block import FLOATS, Block, Capability
+from cptune.attention.kernels.footprint import Footprint
 from cptune.attention.merge import accumulator_dtype
 
 
@@ -15,7 +16,12 @@ class MathReference:
     """Matrix products and exponentials written out: any device, any float type, O(S*R) memory."""
 
     name = "math"
-    capability = Capability(device_types=frozenset({"cpu", "cuda"}), dtypes=FLOATS, gqa=True)
+    capability = Capability(
+        device_types=frozenset({"cpu", "cuda"}),
+        dtypes=FLOATS,
+        gqa=True,
+        footprint=Footprint(wide_out=True, wide_gradients=True, wide_copies=True, scores=(3, 6)),
+    )
 
     def why_missing(self) -> str | None:
         """As Kernel.why_missing."""

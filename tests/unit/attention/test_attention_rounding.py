@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cptune.attention.rounding import ROUNDINGS, Rounding, default_rounding, read_rounding
+from cptune.attention.rounding import (
+    ROUNDINGS,
+    Rounding,
+    _power_of_two,
+    default_rounding,
+    read_rounding,
+)
 
 SCALED = ROUNDINGS["scaled_fp16"]
 FINE = 2.0**-11  # half a unit in the last of fp16's 11 bits
@@ -31,6 +37,11 @@ def test_a_scaled_message_is_near_at_every_magnitude(exponent: int, count: int, 
     relative = ((decode(message) - part.double()) / part.double()).abs()
     assert (relative[8:] <= FINE).all()
     assert (relative <= (3 * FINE if count >= 8 else COARSE)).all()
+
+
+def test_a_scale_is_a_power_of_two_to_the_bit() -> None:
+    exponents = torch.arange(-126, 128)
+    assert _power_of_two(exponents).tolist() == [2.0**at for at in range(-126, 128)]
 
 
 def test_it_is_an_eighth_of_bf16_off() -> None:

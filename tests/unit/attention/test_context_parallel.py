@@ -1,11 +1,13 @@
 """The public class on one rank, where no process group exists, and what it refuses."""
 
 import re
+from copy import deepcopy
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch.utils.checkpoint import checkpoint
 
 from cptune.attention import ContextParallel
 
@@ -41,12 +43,80 @@ def test_scale_replaces_the_default() -> None:
     torch.testing.assert_close(cp.attend(q, k, v, scale=1e-30), mean)
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), "wide", [1.0]])
 def test_a_scale_that_a_kernel_makes_nan_of_is_refused(scale) -> None:
     cp = ContextParallel(None, seq_len=6)
     q, k, v = (make(shape) for shape in SHAPES_1.values())
     with pytest.raises(ValueError, match="wanted a finite number above 0"):
         cp.attend(q, k, v, scale=scale)
+
+
+def test_a_scale_that_is_learned_is_refused_and_not_left_without_its_gradient() -> None:
+    q, k, v = (make(shape) for shape in SHAPES_1.values())
+    with pytest.raises(ValueError, match="scale wants a gradient"):
+        ContextParallel(None, seq_len=6).attend(q, k, v, scale=torch.ones((), requires_grad=True))
+
+
+@pytest.mark.parametrize("kernel", ["cpu_flash", "math"])
+def test_autocast_does_not_narrow_what_is_exact(kernel: str) -> None:
+    cp = ContextParallel(None, seq_len=6, kernel=kernel)
+    leaves = [make(shape).requires_grad_() for shape in SHAPES_1.values()]
+    wanted = cp.attend(*leaves)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = cp.attend(*leaves)
+        gradients = torch.autograd.grad(found.sum(), leaves)
+    assert torch.equal(found, wanted)
+    for mine, theirs in zip(gradients, torch.autograd.grad(wanted.sum(), leaves), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_a_default_device_does_not_reach_into_attention() -> None:
+    cp = ContextParallel(None, seq_len=6, window=2)
+    tensors = [make(shape) for shape in SHAPES_1.values()]
+    wanted = cp.attend(*tensors)
+    with torch.device("meta"):
+        assert torch.equal(cp.attend(*tensors), wanted)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_activation_checkpointing_changes_no_gradient(reentrant: bool) -> None:
+    cp = ContextParallel(None, seq_len=6)
+    leaves = [make(shape).requires_grad_() for shape in SHAPES_1.values()]
+    wanted = torch.autograd.grad(cp.attend(*leaves).sum(), leaves)
+    checkpoint(cp.attend, *leaves, use_reentrant=reentrant).sum().backward()
+    for leaf, gradient in zip(leaves, wanted, strict=True):
+        assert torch.equal(leaf.grad, gradient)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # dynamo's own
+def test_a_compiled_model_attends_outside_of_its_graphs() -> None:
+    cp = ContextParallel(None, seq_len=6)
+    leaves = [make(shape).requires_grad_() for shape in SHAPES_1.values()]
+    compiled = torch.compile(lambda q, k, v: 2 * cp.attend(3 * q, k, v), backend="eager")
+    found = compiled(*leaves)
+    wanted = 2 * cp.attend(3 * leaves[0], *leaves[1:])
+    assert torch.equal(found, wanted)
+    for mine, theirs in zip(
+        *(torch.autograd.grad(one.sum(), leaves) for one in (found, wanted)), strict=True
+    ):
+        assert torch.equal(mine, theirs)
+
+
+def test_what_needs_no_gradient_gets_none_and_no_sequence_is_fine() -> None:
+    cp = ContextParallel(None, seq_len=6)
+    q, k, v = (make(shape) for shape in SHAPES_1.values())
+    cp.attend(q, k, v.requires_grad_()).sum().backward()
+    assert (q.grad, k.grad) == (None, None)
+    assert v.grad is not None
+    assert not cp.attend(q, k, v.detach()).requires_grad
+    none = [make((0, *shape[1:])).requires_grad_() for shape in SHAPES_1.values()]
+    cp.attend(*none).sum().backward()
+    assert none[1].grad.shape == (0, 6, 2, 8)
+
+
+def test_a_copy_of_a_module_uses_the_same_wires() -> None:
+    cp = ContextParallel(None, seq_len=6)
+    assert deepcopy({"cp": cp})["cp"].traffic is cp.traffic
 
 
 def test_positions_valid_and_shards_of_one_rank_are_the_whole() -> None:
@@ -150,6 +220,8 @@ def test_something_else_than_a_group_is_refused() -> None:
         ({"v": (1, 6, 1, 8)}, "wanted k and v alike"),
         ({"q": (2, 6, 4, 8)}, "wanted equal batch and head_dim"),
         ({"q": (6, 4, 8)}, "wanted .batch, rows, heads, head_dim. each"),
+        ({"q": (1, 6, 0, 8)}, "wanted at least one head, of one element"),
+        (dict.fromkeys("qkv", (1, 6, 2, 0)), "wanted at least one head, of one element"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(
@@ -158,6 +230,15 @@ def test_shapes_that_do_not_fit_are_refused(
     cp = ContextParallel(None, seq_len=6)
     with pytest.raises(ValueError, match=message):
         cp.attend(*(make(shape) for shape in (SHAPES_1 | shapes).values()))
+
+
+def test_what_is_no_tensor_or_lies_elsewhere_is_refused() -> None:
+    cp = ContextParallel(None, seq_len=6)
+    q, k, v = (make(shape) for shape in SHAPES_1.values())
+    with pytest.raises(ValueError, match="k is a NoneType, wanted a tensor"):
+        cp.attend(q, None, v)
+    with pytest.raises(ValueError, match="devices are q cpu, k meta, v cpu, wanted one"):
+        cp.attend(q, k.to("meta"), v)
 
 
 def test_mixed_dtypes_are_refused() -> None:
@@ -185,6 +266,21 @@ def test_a_kernel_that_cannot_run_is_an_error_and_not_another_kernel() -> None:
     tensors = [torch.empty(shape, device="meta") for shape in SHAPES_1.values()]
     with pytest.raises(ValueError, match=r"'cpu_flash', which cannot run here .*not on meta"):
         cp.attend(*tensors)
+
+
+@pytest.mark.parametrize(
+    ("x", "dim", "message"),
+    [
+        ([1] * 6, 0, "x is a list, wanted a tensor"),
+        (torch.zeros(6), 1, r"dim is 1, wanted one of the 1 of x: -1\.\.0"),
+        (torch.zeros(2, 6), -3, r"dim is -3, wanted one of the 2 of x: -2\.\.1"),
+    ],
+)
+def test_a_dim_that_is_not_there_is_refused(x, dim: int, message: str) -> None:
+    cp = ContextParallel(None, seq_len=6)
+    for call in (cp.shard, cp.unshard):
+        with pytest.raises(ValueError, match=message):
+            call(x, dim)
 
 
 def test_shard_wants_the_whole_sequence() -> None:
