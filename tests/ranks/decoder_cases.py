@@ -3,7 +3,7 @@
 import hashlib
 from collections import defaultdict
 from contextlib import nullcontext
-from math import prod
+from dataclasses import replace
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -27,6 +27,11 @@ from cptune.domain.workload import AttentionMask, ModelShape, Precision, Workloa
 SHAPE = ModelShape(layers=4, hidden=24, heads=4, kv_heads=2, head_dim=6, ffn=32, vocab=40)
 LENGTHS = (3, 5, 8, 30)  # of documents; the longest fills a sequence
 UPDATES = 3
+
+
+def shape_of(layout):
+    """SHAPE with no more layers than the stages need, and two at least."""
+    return replace(SHAPE, layers=max(2, layout.pp * layout.vpp))
 
 
 def workload_of(mask):
@@ -54,10 +59,10 @@ def samples_of(*, dp_rank, dp_size, ignored, mask, step=0):
     return found
 
 
-def reference(*, ignored, mask, updates):
+def reference(shape, *, ignored, mask, updates):
     """Loss, gradient norm and gradients of the first step, and the weights after some updates."""
     model = Decoder(
-        SHAPE, chunk=Chunk.whole(SHAPE), attend=None, positions_S=torch.arange(23)
+        shape, chunk=Chunk.whole(shape), attend=None, positions_S=torch.arange(23)
     ).double()
     initialise(model, seed=3)
     adamw = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -102,10 +107,14 @@ def plain_loss(model, sample, *, mask):
     )
 
 
+def layout_of(axes):
+    names = ("tp", "cp", "pp", "vpp", "dp", "ulysses")
+    return ParallelLayout(**{name: axes[name] for name in names if name in axes})
+
+
 def compare(*, axes, ignored, sharding, mask, updates=0, mutant=nullcontext):
     """On every rank: the largest differences from the reference, and digests of the weights."""
-    names = ("tp", "cp", "pp", "vpp", "dp", "ulysses")
-    layout = ParallelLayout(**{name: axes[name] for name in names if name in axes})
+    layout = layout_of(axes)
     candidate = Candidate(
         layout=layout,
         sharding=ShardingKind(sharding),
@@ -129,7 +138,7 @@ def compare(*, axes, ignored, sharding, mask, updates=0, mutant=nullcontext):
     with memory, mutant():
         step = TrainStep(
             candidate,
-            shape=SHAPE,
+            shape=shape_of(layout),
             mesh=mesh,
             cp=cp,
             memory=memory,
@@ -149,7 +158,7 @@ def compare(*, axes, ignored, sharding, mask, updates=0, mutant=nullcontext):
                 )
             )
     want_loss, want_norm, want_grads, want_weights = reference(
-        ignored=ignored, mask=mask, updates=updates
+        shape_of(layout), ignored=ignored, mask=mask, updates=updates
     )
     worst = {name: (grad - want_grads[name]).abs().max().item() for name, grad in grads.items()}
     weights = {name: whole(one) for chunk in step.chunks for name, one in chunk.named_parameters()}
@@ -185,7 +194,7 @@ def gradients(step):
 
 
 def check(ranks, axes, **case):
-    world = prod(axes.get(name, 1) for name in ("tp", "cp", "pp", "dp"))
+    world = layout_of(axes).world_size
     case = {"ignored": {}, "sharding": "zigzag", "mask": "causal"} | case
     covered = set()
     weights = defaultdict(set)
@@ -197,5 +206,5 @@ def check(ranks, axes, **case):
         covered |= worst.keys()
         for name, digest in digests.items():
             weights[name].add(digest)
-    assert len(covered) == 3 + 9 * SHAPE.layers
+    assert len(covered) == 3 + 9 * shape_of(layout_of(axes)).layers
     assert not [name for name, seen in weights.items() if len(seen) > 1], "replicas differ"

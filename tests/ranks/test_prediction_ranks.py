@@ -97,8 +97,22 @@ def predictor_for(axes, precision, capacity_bytes):
     return TrialPredictor(spec, nodes=1, capacity_bytes=capacity_bytes)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("changes", CASES, ids=lambda one: "-".join(map(str, one.values())))
+#: Halves differ from single precision in what each kind of tensor weighs, not in which there are.
+IN_HALVES = [
+    {"dp": 2},
+    {"tp": 2},
+    {"pp": 2},
+    {"cp": 2, **RING},
+    {"cp": 2, "loss": "chunked", "recompute": "full", **RING},
+    {"dp": 4, "data_parallel": "fsdp", "loss": "chunked", "recompute": "full"},
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "precision"),
+    [*((one, "fp32") for one in CASES), *((one, "bf16") for one in IN_HALVES)],
+    ids=lambda one: one if isinstance(one, str) else "-".join(map(str, one.values())),
+)
 def test_no_layout_is_pruned_on_a_budget_that_just_holds_it(ranks, changes, precision):
     axes = PLAIN | changes
     candidate = candidate_from_axes(axes)

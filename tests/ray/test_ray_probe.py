@@ -8,7 +8,6 @@ import sys
 import time
 
 import pyarrow.parquet as pq
-import pytest
 from sweep_process import SweepProcesses, wait_for
 
 from topology import Gpu, Link, LinkKind, Node, Topology
@@ -25,7 +24,7 @@ def start(processes: SweepProcesses, *words: object) -> subprocess.Popen[str]:
     return processes.start(command, cwd=processes.folder)
 
 
-def pair(rate: float | None) -> str:
+def pair(rate: float) -> str:
     """Two GPUs of one node, joined at this rate, as a recorded inventory."""
     link = Link(a=0, b=1, kind=LinkKind.PIX, bytes_per_s=rate)
     node = Node(name="recorded", gpus=(Gpu(index=0), Gpu(index=1)), gpu_links=(link,))
@@ -57,17 +56,16 @@ def test_ranks_of_cpus_are_measured_stored_and_promised_nothing(processes):
     assert "measuring 2 edges over gloo: 2 processes on " in done.stderr
 
 
-@pytest.mark.parametrize(("rate", "code"), [(1e15, 1), (1e3, 0)], ids=["false", "true"])
-def test_a_recorded_inventory_of_one_node_is_held_to_this_one(processes, rate, code):
+def test_a_recorded_inventory_of_one_node_is_held_to_this_one(processes):
+    # A true one, that is held to what was measured, is in tests/net.
     path = processes.folder / "recorded.json"
-    path.write_text(pair(rate))
+    path.write_text(pair(1e15))
 
     done = topology_of(processes, "probe", "--cp", "2", "--payload-mib", "1", path)
 
-    assert done.returncode == code, done.stderr
+    assert done.returncode == 1, done.stderr
     assert "edges of kind PIX tell what trials get" in " ".join(done.stdout.split())
-    named = "error: recorded/cuda0 -> recorded/cuda1 (ranks 0 -> 1, PIX)"
-    assert (named in done.stderr) == bool(code)
+    assert "error: recorded/cuda0 -> recorded/cuda1 (ranks 0 -> 1, PIX)" in done.stderr
 
 
 def test_nodes_that_the_cluster_does_not_have_are_refused(processes):
