@@ -48,14 +48,16 @@ def open_store(host: str) -> tuple[dist.TCPStore, int]:
 
 
 @contextmanager
-def joined(rendezvous: Rendezvous, *, rank: int, world_size: int) -> Generator[None]:
+def joined(
+    rendezvous: Rendezvous, *, rank: int, world_size: int, backend: str = "gloo"
+) -> Generator[None]:
     """The default process group for the time of one trial; collective over all its ranks."""
     timeout = timedelta(seconds=rendezvous.timeout_s)
     store = dist.TCPStore(
         rendezvous.host, rendezvous.port, is_master=False, timeout=timeout, wait_for_workers=False
     )
     dist.init_process_group(
-        "gloo",
+        backend,
         store=dist.PrefixStore(rendezvous.prefix, store),
         rank=rank,
         world_size=world_size,
@@ -68,10 +70,10 @@ def joined(rendezvous: Rendezvous, *, rank: int, world_size: int) -> Generator[N
         dist.destroy_process_group()
 
 
-def build_mesh(layout: ParallelLayout) -> Mesh:
+def build_mesh(layout: ParallelLayout, *, device_type: str = "cpu") -> Mesh:
     """Cut the default group by the layout; collective over all ranks."""
     device_mesh = init_device_mesh(
-        "cpu",
+        device_type,
         (layout.pp, layout.dp, layout.cp, layout.tp),
         mesh_dim_names=("pp", "dp", "cp", "tp"),
     )

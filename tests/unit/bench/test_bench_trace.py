@@ -6,6 +6,7 @@ import pytest
 
 from cptune.bench.clocks import ClockOffset
 from cptune.bench.partners import Ready, standstill
+from cptune.bench.readings import HostClock
 from cptune.bench.recorder import Recorder, Transfer
 from cptune.bench.trace import rank_trace
 from cptune.bench.waits import Standstill, Wait
@@ -71,7 +72,7 @@ def clock():
 
 @pytest.fixture
 def recorder(clock):
-    return Recorder({"g": "tp"}, clock=clock)
+    return Recorder({"g": "tp"}, clock=HostClock(clock))
 
 
 def test_exposed_is_told_by_axis_and_by_layer(recorder, clock):
