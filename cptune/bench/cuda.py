@@ -7,6 +7,7 @@ caching allocator and the driver say.
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -108,11 +109,9 @@ class CudaDevice:
         self.torch = torch.device("cuda", index)
         self.backend, self._shared, self._read = backend, shared, read
         self.uuid: str | None = device_uuid(index)
-        before = self._processes()
-        torch.cuda.set_device(self.torch)
-        torch.zeros((), device=self.torch)  # makes the context of this process
-        #: What the driver calls this process, which differs from our own number in a container.
-        self._own = {one.pid for one in self._processes()} - {one.pid for one in before}
+        before = self._pids()
+        make_context(self.torch)
+        self._own = _own_pids(self.uuid, before=before, now=self._pids())
         self._compute = torch.cuda.current_stream(self.torch)
         self.clock: Clock = CudaClock(self.torch)
         self.adamw: Mapping[str, Any] = {"fused": True}
@@ -163,7 +162,11 @@ class CudaDevice:
         """Give everything that no tensor uses back to the driver."""
         gc.collect()
         torch.cuda.synchronize(self.torch)
+        torch._C._cuda_clearCublasWorkspaces()  # or the next trial would start with them
         torch.cuda.empty_cache()
+
+    def _pids(self) -> set[int]:
+        return {one.pid for one in self._processes()}
 
     def _processes(self) -> Sequence[GpuProcess]:
         return () if self.uuid is None else self._read(self.uuid) or ()
@@ -172,7 +175,29 @@ class CudaDevice:
         others = [one for one in self._processes() if one.pid not in self._own]
         if others and not self._shared:
             held = ", ".join(f"process {one.pid} holds {_size(one)}" for one in others)
-            raise DirtyDeviceError(f"GPU {self.uuid} is not ours alone: {held}")
+            raise DirtyDeviceError(f"{self.uuid} is not ours alone: {held}")
+
+
+def make_context(device: torch.device) -> None:
+    """Make the GPU the one of this process, whose context is there afterwards."""
+    torch.cuda.set_device(device)
+    torch.zeros((), device=device)
+
+
+#: What the driver calls this process on each GPU, once it was told apart.
+_known: dict[str | None, set[int]] = {}
+
+
+def _own_pids(uuid: str | None, *, before: set[int], now: set[int]) -> set[int]:
+    """What the driver calls this process: not our own number, where that is of a container.
+
+    It is who came as the context was made; where it was made before, our number, or whoever is
+    there alone.
+    """
+    new = now - before
+    alone = now if len(now) == 1 else set[int]()
+    own = {os.getpid()} & now or new or alone
+    return _known.setdefault(uuid, own) if own else _known.get(uuid, own)
 
 
 def _size(one: GpuProcess) -> str:

@@ -1,7 +1,20 @@
-"""Where a test asks for the GPU, the reason why there is none."""
+"""Where a test asks for the GPU, the reason why there is none.
+
+On a machine with torch, numpy, pyarrow, nvidia-ml-py and pytest alone, from the project's root:
+
+    PYTHONPATH=. python -m pytest -c /dev/null --rootdir=. tests/gpu -q -ra
+
+The product's own pytest options want plugins that such a machine does not have.
+"""
 
 import pytest
 import torch
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The markers that the project's options name, for a run without them."""
+    config.addinivalue_line("markers", "gpu: needs one CUDA device")
+    config.addinivalue_line("markers", "timeout(seconds): of pytest-timeout, where it is there")
 
 
 @pytest.fixture(scope="session")
@@ -10,3 +23,11 @@ def gpu() -> torch.device:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device: torch.cuda.is_available() is False")
     return torch.device("cuda", 0)
+
+
+@pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def kind(request: pytest.FixtureRequest) -> str:
+    """The device under test: a CPU process keeps the tests themselves honest without a GPU."""
+    if request.param == "cuda":
+        request.getfixturevalue("gpu")
+    return request.param

@@ -1,0 +1,114 @@
+"""Jobs of whole trials, and what runs them: one process, or several ranks on one device."""
+
+from collections.abc import Mapping
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from staged import register
+
+from cptune.bench.device import CpuDevice, RankDevice
+from cptune.bench.job import RankJob, Rendezvous
+from cptune.bench.rank import run_rank
+from cptune.domain.candidate import Candidate, DataParallelKind, LossKind, Recompute
+from cptune.domain.layout import ParallelLayout
+from cptune.domain.outcome import RankReport
+from cptune.domain.study import TraceKind
+from cptune.domain.workload import ModelShape, Precision, Workload
+
+MODEL = ModelShape(layers=2, hidden=128, heads=4, kv_heads=2, head_dim=32, ffn=192, vocab=256)
+SEQ_LEN, BATCH = 256, 4
+JOIN_S = 100.0  # for all cases of one start
+
+
+def candidate_of(axes: Mapping[str, object]) -> Candidate:
+    names = ("tp", "cp", "pp", "vpp", "dp")
+    layout = ParallelLayout(**{name: axes[name] for name in names if name in axes})
+    return Candidate(
+        layout=layout,
+        stages=layout.cp - 1,
+        micro_batch=axes.get("micro_batch", 1),
+        recompute=Recompute(axes.get("recompute", "none")),
+        loss=LossKind(axes.get("loss", "full")),
+        data_parallel=DataParallelKind(axes.get("data_parallel", "ddp")),
+    )
+
+
+def job_of(axes: Mapping[str, object], *, port: int, rank: int, name: str, **changed) -> RankJob:
+    fields = {
+        "rank": rank,
+        "node": "here",
+        "gpu_uuid": None,
+        "candidate": candidate_of(axes),
+        "model": MODEL,
+        "workload": Workload(
+            seq_len=SEQ_LEN,
+            global_batch_seqs=BATCH,
+            precision=Precision(axes.get("precision", "fp32")),
+        ),
+        "capacity_bytes": 1 << 40,
+        "warmup_steps": 2,
+        "steps": 3,
+        "seed": 0,
+        "rendezvous": Rendezvous(host="127.0.0.1", port=port, prefix=name, timeout_s=60.0),
+        "trace": TraceKind.ABLATION,
+    }
+    return RankJob(**fields | changed)
+
+
+def device_of(kind: str, *, backend: str | None = None, shared: bool = False) -> RankDevice:
+    """The device under test; it alone asks which kind that is."""
+    backend = backend or register()
+    if kind == "cpu":
+        return CpuDevice(backend=backend)
+    from cptune.bench.cuda import CudaDevice
+
+    return CudaDevice(0, backend=backend, shared=shared)
+
+
+def open_store() -> dist.TCPStore:
+    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+def alone(axes: Mapping[str, object], *, device: RankDevice, **changed) -> RankReport:
+    """A trial of one rank in this process."""
+    store = open_store()
+    return run_rank(job_of(axes, port=store.port, rank=0, name="alone", **changed), device)
+
+
+def on_ranks(kind: str, cases: list[Mapping[str, object]], *, world: int) -> list[list[RankReport]]:
+    """For each case, the reports of all ranks, which share one device of that kind."""
+    store, context = open_store(), mp.get_context("spawn")
+    results = context.Queue()
+    ranks = [
+        context.Process(
+            target=_serve, args=(kind, rank, world, store.port, cases, results), daemon=True
+        )
+        for rank in range(world)
+    ]
+    for one in ranks:
+        one.start()
+    try:
+        found = dict(results.get(timeout=JOIN_S) for _ in ranks)
+    finally:
+        for one in ranks:
+            one.join(5.0)
+            one.kill()
+    told = {rank: answer for rank, answer in found.items() if isinstance(answer, str)}
+    assert not told, "\n".join(told.values())
+    return [[found[rank][at] for rank in range(world)] for at in range(len(cases))]
+
+
+def _serve(kind: str, rank: int, world: int, port: int, cases: list, results) -> None:
+    import traceback
+
+    torch.set_num_threads(1)
+    try:
+        device = device_of(kind, shared=True)
+        reports = [
+            run_rank(job_of(axes, port=port, rank=rank, name=f"case-{at}"), device)
+            for at, axes in enumerate(cases)
+        ]
+        results.put((rank, reports))
+    except Exception:  # noqa: BLE001 - whatever a case raises is its result
+        results.put((rank, f"rank {rank} of {world}: {traceback.format_exc()}"))
