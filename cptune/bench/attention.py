@@ -87,9 +87,13 @@ class MeasuredContextParallel(ContextParallel):
     def _build_transport(self, group: dist.ProcessGroup | None) -> Transport:
         self._switch, self._computes = _Switch(), True
         self.calls = Calls()
+        #: The process groups that its messages go over.
+        self.groups: tuple[dist.ProcessGroup, ...] = ()
         if group is None or group.size() == 1:
             return Transport()
-        wires = zip(open_wires(group), ("keys and values", "their gradients"), strict=True)
+        opened = open_wires(group)
+        self.groups = tuple(wire.group for wire in opened)
+        wires = zip(opened, ("keys and values", "their gradients"), strict=True)
         return Transport(
             *(
                 SwitchedWire(wire, members=wire.members, name=name, switch=self._switch)

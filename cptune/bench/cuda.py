@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from cptune.bench.cuda_memory import DeviceBudget, limit_memory, typed_shortage
 from cptune.bench.device import Around
@@ -117,6 +118,7 @@ class CudaDevice:
         self.adamw: Mapping[str, Any] = {"fused": True}
         self.watches_timed_steps = False
         self.host_sees_transfers = False
+        self.ends_groups = "nccl" not in backend
 
     def start_trial(self, capacity_bytes: int) -> TensorBudget:
         """Empty the allocator, limit it and start its peaks anew."""
@@ -126,6 +128,15 @@ class CudaDevice:
         budget = DeviceBudget(self.torch)
         budget.restart_peaks()
         return budget
+
+    def connect(self, group: dist.ProcessGroup) -> None:
+        """NCCL does at the first exchange, which then all members must take part in at once.
+
+        A batch of messages between some of them, as of a pipeline or of a mask that leaves a rank
+        without partners, would wait for the others for ever.
+        """
+        dist.all_reduce(torch.zeros(1, device=self.torch), group=group)
+        torch.cuda.synchronize(self.torch)
 
     def used_bytes(self) -> int | None:
         """What the driver says of this process."""

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 
 from cptune.bench.job import RankJob
 from cptune.bench.memory import TensorBudget
@@ -34,6 +35,8 @@ class RankDevice(Protocol):
     watches_timed_steps: bool
     #: Whether the host's clock sees how long a message and a tensor-parallel collective take.
     host_sees_transfers: bool
+    #: Whether the process groups are ended after a failure: NCCL's may wait for peers for ever.
+    ends_groups: bool
     #: As the driver names it; None where it has no such name.
     uuid: str | None
 
@@ -44,6 +47,10 @@ class RankDevice(Protocol):
             DirtyDeviceError: when a process that is none of ours has memory of the device.
             DeviceError: when the device cannot hold that many bytes.
         """
+        ...
+
+    def connect(self, group: dist.ProcessGroup) -> None:
+        """Let a group make its connections now. Collective over the group."""
         ...
 
     def used_bytes(self) -> int | None:
@@ -86,6 +93,7 @@ class CpuDevice:
         self.adamw: Mapping[str, Any] = {"foreach": False}
         self.watches_timed_steps = True
         self.host_sees_transfers = True
+        self.ends_groups = True
         self.uuid: str | None = None
 
     def start_trial(self, capacity_bytes: int) -> TensorBudget:
@@ -93,6 +101,10 @@ class CpuDevice:
         budget = TensorBudget(capacity_bytes)
         budget.restart_peaks()
         return budget
+
+    def connect(self, group: dist.ProcessGroup) -> None:
+        """Gloo made them with the group."""
+        del group
 
     def used_bytes(self) -> int | None:
         """A process on the CPU has no memory of a device."""

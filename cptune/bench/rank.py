@@ -46,17 +46,24 @@ def run_rank(job: RankJob, device: RankDevice | None = None) -> RankReport:
     device = device or open_device(job)
     memory = device.start_trial(job.capacity_bytes)
     world_size = job.candidate.layout.world_size
-    met = joined(job.rendezvous, rank=job.rank, world_size=world_size, backend=device.backend)
-    try:
-        with device.typed_shortage(), met:
-            return _run(job, device=device, memory=memory)
-    finally:
-        device.close_trial()
+    met = joined(
+        job.rendezvous,
+        rank=job.rank,
+        world_size=world_size,
+        backend=device.backend,
+        ends_after_failure=device.ends_groups,
+    )
+    with device.typed_shortage(), met:
+        report = _run(job, device=device, memory=memory)
+    device.close_trial()  # not after a failure: work that waits for a peer may never be done
+    return report
 
 
 def _run(job: RankJob, *, device: RankDevice, memory: TensorBudget) -> RankReport:
     mesh = build_mesh(job.candidate.layout, device_type=device.torch.type)
     cp = _context_parallel(job, mesh)
+    for group in (*cp.groups, *([] if mesh.pp is None else [mesh.pp])):
+        device.connect(group)
     with ExitStack() as watched:
         watched.enter_context(memory)
         step = _build_step(job, mesh=mesh, cp=cp, memory=memory, device=device)

@@ -130,6 +130,16 @@ def test_ranks_that_share_a_device_train_as_one_on_the_cpu(kind: str, cases, on_
 
 
 @pytest.mark.timeout(240)
+def test_groups_of_two_backends_carry_a_trial_as_with_nccl(on_cpu) -> None:
+    cases = [{"cp": 2, "dp": 1}, {"dp": 2, "data_parallel": "fsdp"}, {"pp": 2}]
+    found = on_ranks("cpu", cases, world=2, backend="cpu:gloo,cuda:gloo")
+
+    for axes, reports in zip(cases, found, strict=True):
+        for report in reports:
+            check_same(report, axes, on_cpu)
+
+
+@pytest.mark.timeout(240)
 def test_a_budget_that_is_too_small_is_told_with_its_sizes_and_the_next_trial_runs(
     kind: str, on_cpu
 ) -> None:

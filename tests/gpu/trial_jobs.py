@@ -76,13 +76,17 @@ def alone(axes: Mapping[str, object], *, device: RankDevice, **changed) -> RankR
     return run_rank(job_of(axes, port=store.port, rank=0, name="alone", **changed), device)
 
 
-def on_ranks(kind: str, cases: list[Mapping[str, object]], *, world: int) -> list[list[RankReport]]:
+def on_ranks(
+    kind: str, cases: list[Mapping[str, object]], *, world: int, backend: str | None = None
+) -> list[list[RankReport]]:
     """For each case, the reports of all ranks, which share one device of that kind."""
     store, context = open_store(), mp.get_context("spawn")
     results = context.Queue()
     ranks = [
         context.Process(
-            target=_serve, args=(kind, rank, world, store.port, cases, results), daemon=True
+            target=_serve,
+            args=(kind, backend, rank, world, store.port, cases, results),
+            daemon=True,
         )
         for rank in range(world)
     ]
@@ -99,12 +103,14 @@ def on_ranks(kind: str, cases: list[Mapping[str, object]], *, world: int) -> lis
     return [[found[rank][at] for rank in range(world)] for at in range(len(cases))]
 
 
-def _serve(kind: str, rank: int, world: int, port: int, cases: list, results) -> None:
+def _serve(
+    kind: str, backend: str | None, rank: int, world: int, port: int, cases: list, results
+) -> None:
     import traceback
 
     torch.set_num_threads(1)
     try:
-        device = device_of(kind, shared=True)
+        device = device_of(kind, backend=backend, shared=True)
         reports = [
             run_rank(job_of(axes, port=port, rank=rank, name=f"case-{at}"), device)
             for at, axes in enumerate(cases)
