@@ -34,12 +34,17 @@ ReadProcesses = Callable[[str], "Sequence[GpuProcess] | None"]
 
 
 class CudaClock:
-    """Readings are events on the current stream of the calling thread, under one base event."""
+    """Readings are events on the current stream of the calling thread, under one base event.
+
+    Args:
+        device: The GPU.
+        queues_waits: Messages are those of NCCL, whose waits hold a stream and not the host.
+    """
 
     method = DEVICE_INTERVALS
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, *, queues_waits: bool = True) -> None:
+        self._device, self.queues_waits = device, queues_waits
         self._events: list[torch.cuda.Event] = []
         self._lock = threading.Lock()
         self._base: torch.cuda.Event | None = None
@@ -79,7 +84,7 @@ class CudaClock:
             yield
 
     def hold(self, reading: Reading) -> None:
-        """The current stream waits for the event; in vain for none."""
+        """Let the current stream wait for the event."""
         self._events[int(reading)].wait(torch.cuda.current_stream(self._device))
 
 
@@ -114,11 +119,12 @@ class CudaDevice:
         make_context(self.torch)
         self._own = _own_pids(self.uuid, before=before, now=self._pids())
         self._compute = torch.cuda.current_stream(self.torch)
-        self.clock: Clock = CudaClock(self.torch)
+        over_nccl = "nccl" in backend
+        self.clock: Clock = CudaClock(self.torch, queues_waits=over_nccl)
         self.adamw: Mapping[str, Any] = {"fused": True}
         self.watches_timed_steps = False
         self.host_sees_transfers = False
-        self.ends_groups = "nccl" not in backend
+        self.ends_groups = not over_nccl
 
     def start_trial(self, capacity_bytes: int) -> TensorBudget:
         """Empty the allocator, limit it and start its peaks anew."""

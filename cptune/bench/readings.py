@@ -25,6 +25,11 @@ class Clock(Protocol):
         """The word for exposed time by its readings."""
         ...
 
+    @property
+    def queues_waits(self) -> bool:
+        """Whether to wait for a message is queued, too, and does not hold the host."""
+        ...
+
     def restart(self) -> float:
         """Wait for all queued work and forget all readings; returns the time."""
         ...
@@ -54,6 +59,7 @@ class HostClock:
     """The clock of a process whose work is done when its call returns."""
 
     method = INTERVAL_UNION
+    queues_waits = False
 
     def __init__(self, tick: Callable[[], float] = perf_counter) -> None:
         self._tick = tick

@@ -82,7 +82,10 @@ class OnStream:
         self.done.wait()
 
 
-def test_a_joined_batch_ends_all_its_messages_and_holds_the_compute_once(gpu, clock):
+@pytest.mark.parametrize("queued", [True, False])
+def test_a_joined_batch_ends_all_its_messages_and_holds_the_compute_once(gpu, queued):
+    clock = CudaClock(CUDA, queues_waits=queued)
+    clock.restart()
     recorder = Recorder({}, clock=clock)
     posted = [recorder.post("keys", axis="cp", size_bytes=8, channel=channel) for channel in "ab"]
     with gpu.stream(FakeStream()):
