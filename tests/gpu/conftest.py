@@ -25,9 +25,14 @@ def gpu() -> torch.device:
     return torch.device("cuda", 0)
 
 
-@pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(
+    scope="session", params=["cpu", "ticket", pytest.param("cuda", marks=pytest.mark.gpu)]
+)
 def kind(request: pytest.FixtureRequest) -> str:
-    """The device under test: a CPU process keeps the tests themselves honest without a GPU."""
+    """The device under test: CPU processes keep the tests themselves honest without a GPU.
+
+    `ticket` is one that is told, watched and timed as a GPU is.
+    """
     if request.param == "cuda":
         request.getfixturevalue("gpu")
     return request.param

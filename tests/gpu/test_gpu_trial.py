@@ -13,7 +13,7 @@ from cptune.domain.outcome import OomKind, RankReport
 from cptune.domain.study import TraceKind
 from cptune.domain.timeline import ABLATION, DEVICE_INTERVALS, INTERVAL_UNION, SpanKind
 
-METHODS = {"cpu": INTERVAL_UNION, "cuda": DEVICE_INTERVALS}
+METHODS = {"cpu": INTERVAL_UNION, "ticket": DEVICE_INTERVALS, "cuda": DEVICE_INTERVALS}
 #: Relative, of the loss and the gradient norm: order of sums, and bf16's 8 bits.
 CLOSE = {"fp32": 1e-4, "bf16": 2e-2}
 
@@ -145,8 +145,8 @@ def test_a_budget_that_is_too_small_is_told_with_its_sizes_and_the_next_trial_ru
 ) -> None:
     device = device_of(kind)
     # A GPU's allocator takes memory in blocks of 2 and 20 MiB, and libraries want workspaces.
-    capacity = {"cpu": 3 << 20, "cuda": 24 << 20}[kind]
-    raised = {"cpu": MemoryBudgetExceededError, "cuda": DeviceMemoryError}[kind]
+    capacity = 24 << 20 if kind == "cuda" else 3 << 20
+    raised = DeviceMemoryError if kind == "cuda" else MemoryBudgetExceededError
 
     with pytest.raises(raised) as caught:
         alone({}, device=device, capacity_bytes=capacity)

@@ -1,6 +1,9 @@
 """Jobs of whole trials, and what runs them: one process, or several ranks on one device."""
 
+import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from time import perf_counter
 
 import torch
 import torch.distributed as dist
@@ -14,6 +17,7 @@ from cptune.domain.candidate import Candidate, DataParallelKind, LossKind, Recom
 from cptune.domain.layout import ParallelLayout
 from cptune.domain.outcome import RankReport
 from cptune.domain.study import TraceKind
+from cptune.domain.timeline import DEVICE_INTERVALS
 from cptune.domain.workload import ModelShape, Precision, Workload
 
 MODEL = ModelShape(layers=2, hidden=128, heads=4, kv_heads=2, head_dim=32, ffn=192, vocab=256)
@@ -56,11 +60,62 @@ def job_of(axes: Mapping[str, object], *, port: int, rank: int, name: str, **cha
     return RankJob(**fields | changed)
 
 
+class TicketClock:
+    """The host's clock behind tickets, as events are: a number that has no time before it settles.
+
+    Whoever takes a reading for seconds is off by a lot.
+    """
+
+    method = DEVICE_INTERVALS
+    queues_waits = False
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+        self._settled = 0
+        self._lock = threading.Lock()
+
+    def restart(self) -> float:
+        with self._lock:
+            self._times.clear()
+            self._settled = 0
+        return perf_counter()
+
+    def now(self) -> float:
+        with self._lock:
+            self._times.append(perf_counter())
+            return float(len(self._times) - 1)
+
+    def settle(self) -> float:
+        self._settled = len(self._times)
+        return perf_counter()
+
+    def seconds(self, reading: float) -> float:
+        assert reading < self._settled, "a reading is told before the device came to it"
+        return self._times[int(reading)]
+
+    def beside(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def hold(self, reading: float) -> None:
+        assert reading < len(self._times)
+
+
+class TicketDevice(CpuDevice):
+    """A CPU process that is told, watched and timed as a GPU is."""
+
+    def __init__(self, *, backend: str) -> None:
+        super().__init__(backend=backend)
+        self.clock = TicketClock()
+        self.watches_timed_steps = self.host_sees_transfers = False
+
+
 def device_of(kind: str, *, backend: str | None = None, shared: bool = False) -> RankDevice:
     """The device under test; it alone asks which kind that is."""
     backend = backend or register()
     if kind == "cpu":
         return CpuDevice(backend=backend)
+    if kind == "ticket":
+        return TicketDevice(backend=backend)
     from cptune.bench.cuda import CudaDevice
 
     return CudaDevice(0, backend=backend, shared=shared)
