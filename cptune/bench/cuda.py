@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ from topology.processes import GpuProcess
 
 #: Messages and collectives on the host, which carries numbers and objects, and between GPUs.
 NCCL = "cpu:gloo,cuda:nccl"
+_POLL_S = 0.2
 
 ReadProcesses = Callable[[str], "Sequence[GpuProcess] | None"]
 
@@ -101,7 +102,9 @@ class CudaDevice:
         index: As CUDA numbers the visible ones.
         backend: Of the default process group.
         shared: Other ranks of the job are on the same device, as in tests.
+        expected_uuid: What it should be; who holds memory of it is looked at before CUDA starts.
         read: Who holds memory of a device, by its UUID; None: the driver does not tell.
+        patience_s: How long a process that ended may still be on the device.
     """
 
     def __init__(
@@ -110,14 +113,19 @@ class CudaDevice:
         *,
         backend: str = NCCL,
         shared: bool = False,
+        expected_uuid: str | None = None,
         read: ReadProcesses = read_processes,
+        patience_s: float = 10.0,
     ) -> None:
+        self._patience_s = patience_s
         self.torch = torch.device("cuda", index)
         self.backend, self._shared, self._read = backend, shared, read
+        before = self._pids(expected_uuid)
         self.uuid: str | None = device_uuid(index)
-        before = self._pids()
+        if self.uuid != expected_uuid:
+            before = self._pids(self.uuid)
         make_context(self.torch)
-        self._own = _own_pids(self.uuid, before=before, now=self._pids())
+        self._own = _own_pids(self.uuid, before=before, now=self._pids(self.uuid))
         self._compute = torch.cuda.current_stream(self.torch)
         over_nccl = "nccl" in backend
         self.clock: Clock = CudaClock(self.torch, queues_waits=over_nccl)
@@ -146,7 +154,7 @@ class CudaDevice:
 
     def used_bytes(self) -> int | None:
         """What the driver says of this process."""
-        own = [one.used_bytes for one in self._processes() if one.pid in self._own]
+        own = [one.used_bytes for one in self._processes(self.uuid) if one.pid in self._own]
         return own[0] if len(own) == 1 else None
 
     def is_computing(self) -> bool:
@@ -182,15 +190,22 @@ class CudaDevice:
         torch._C._cuda_clearCublasWorkspaces()  # or the next trial would start with them
         torch.cuda.empty_cache()
 
-    def _pids(self) -> set[int]:
-        return {one.pid for one in self._processes()}
+    def _pids(self, uuid: str | None) -> set[int]:
+        return {one.pid for one in self._processes(uuid)}
 
-    def _processes(self) -> Sequence[GpuProcess]:
-        return () if self.uuid is None else self._read(self.uuid) or ()
+    def _processes(self, uuid: str | None) -> Sequence[GpuProcess]:
+        return () if uuid is None else self._read(uuid) or ()
+
+    def _others(self) -> list[GpuProcess]:
+        if self._shared:
+            return []
+        return [one for one in self._processes(self.uuid) if one.pid not in self._own]
 
     def _refuse_neighbours(self) -> None:
-        others = [one for one in self._processes() if one.pid not in self._own]
-        if others and not self._shared:
+        deadline = perf_counter() + self._patience_s
+        while (others := self._others()) and perf_counter() < deadline:
+            sleep(_POLL_S)
+        if others:
             held = ", ".join(f"process {one.pid} holds {_size(one)}" for one in others)
             raise DirtyDeviceError(f"{self.uuid} is not ours alone: {held}")
 
@@ -243,7 +258,7 @@ def open_cuda(*, expected_uuid: str | None) -> CudaDevice:
             f"{expected_uuid or 'of any UUID'}"
         )
     if 0 not in _opened:
-        _opened[0] = CudaDevice(0)
+        _opened[0] = CudaDevice(0, expected_uuid=expected_uuid)
     device = _opened[0]
     if expected_uuid is not None and device.uuid != expected_uuid:
         raise OtherDeviceError(f"this rank has GPU {device.uuid}, wanted {expected_uuid}")

@@ -50,11 +50,9 @@ def on_cpu() -> dict[str, RankReport]:
 
 def check_same(report: RankReport, axes: dict, on_cpu: dict[str, RankReport]) -> None:
     precision = axes.get("precision", "fp32")
-    wanted = on_cpu[precision]
-    close = pytest.approx(wanted.first_loss, rel=CLOSE[precision])
-    assert report.first_loss == close
-    close = pytest.approx(wanted.first_grad_norm, rel=CLOSE[precision])
-    assert report.first_grad_norm == close
+    wanted, close = on_cpu[precision], CLOSE[precision]
+    assert report.first_loss == pytest.approx(wanted.first_loss, rel=close)
+    assert report.first_grad_norm == pytest.approx(wanted.first_grad_norm, rel=close)
 
 
 def check_memory(report: RankReport, kind: str) -> None:
@@ -85,7 +83,8 @@ def check_trace(report: RankReport, kind: str) -> None:
         assert row.communication_s <= trace.step_s * 1.001
     edge_s = 1e-3  # two clocks meet at the base event
     for span in trace.spans:
-        assert -edge_s <= span.start_s <= span.stop_s <= trace.step_s + edge_s
+        assert -edge_s <= span.start_s <= span.stop_s  # since the first rank began
+        assert span.stop_s - span.start_s <= trace.step_s + edge_s
     computed = [span for span in trace.spans if span.kind is SpanKind.COMPUTE]
     assert {span.layer for span in computed} & {0, 1}
     assert sum(span.stop_s - span.start_s for span in computed) > 0
@@ -113,10 +112,21 @@ def test_one_rank_trains_as_on_the_cpu(kind: str, axes: dict, on_cpu) -> None:
     check_steps(report, kind, axes)
 
 
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("cases", [TWO_RANKS, FOUR_RANKS], ids=["2", "4"])
-def test_ranks_that_share_a_device_train_as_one_on_the_cpu(kind: str, cases, on_cpu) -> None:
-    world = 2 if cases is TWO_RANKS else 4
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("kind", "world", "cases"),
+    [
+        ("cpu", 2, TWO_RANKS[:3]),
+        ("ticket", 2, TWO_RANKS),
+        pytest.param("cuda", 2, TWO_RANKS, marks=pytest.mark.gpu),
+        pytest.param("cuda", 4, FOUR_RANKS, marks=pytest.mark.gpu),
+    ],
+    indirect=["kind"],
+    ids=["cpu-2", "ticket-2", "cuda-2", "cuda-4"],
+)
+def test_ranks_that_share_a_device_train_as_one_on_the_cpu(
+    kind: str, world: int, cases, on_cpu
+) -> None:
     for axes, reports in zip(cases, on_ranks(kind, cases, world=world), strict=True):
         for report in reports:
             check_same(report, axes, on_cpu)

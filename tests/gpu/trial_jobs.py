@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from time import perf_counter
+from contextlib import AbstractContextManager, nullcontext, suppress
+from queue import Empty
+from time import monotonic, perf_counter
 
 import torch
 import torch.distributed as dist
@@ -22,7 +23,7 @@ from cptune.domain.workload import ModelShape, Precision, Workload
 
 MODEL = ModelShape(layers=2, hidden=128, heads=4, kv_heads=2, head_dim=32, ffn=192, vocab=256)
 SEQ_LEN, BATCH = 256, 4
-JOIN_S = 100.0  # for all cases of one start
+JOIN_S = 200.0  # for all cases of one start
 
 
 def candidate_of(axes: Mapping[str, object]) -> Candidate:
@@ -148,14 +149,31 @@ def on_ranks(
     for one in ranks:
         one.start()
     try:
-        found = dict(results.get(timeout=JOIN_S) for _ in ranks)
+        found = _collect(results, ranks)
     finally:
         for one in ranks:
             one.join(5.0)
             one.kill()
+    found |= {rank: "no answer" for rank in range(world) if rank not in found}
     told = {rank: answer for rank, answer in found.items() if isinstance(answer, str)}
     assert not told, "\n".join(told.values())
     return [[found[rank][at] for rank in range(world)] for at in range(len(cases))]
+
+
+def _collect(results, ranks: list) -> dict:
+    """Every rank's answer; what a rank that died says is its exit code."""
+    found, deadline = {}, monotonic() + JOIN_S
+    while len(found) < len(ranks):
+        with suppress(Empty):
+            rank, answer = results.get(timeout=1.0)
+            found[rank] = answer
+            continue
+        dead = [one.exitcode for one in ranks if one.exitcode]
+        assert not dead, f"a rank died with exit code {dead[0]}"
+        assert monotonic() < deadline, f"{sorted(found)} of {len(ranks)} ranks answered in time"
+        if any(isinstance(answer, str) for answer in found.values()):
+            break  # its peers wait for it
+    return found
 
 
 def _serve(

@@ -30,7 +30,7 @@ class FakeCuda:
         self.compute = FakeStream()
         self._local = threading.local()
         self.allocated = self.reserved = self.peak = self.reserved_peak = 0
-        self.fraction, self.emptied = None, 0
+        self.fraction, self.emptied, self.leaving = None, 0, 0
 
     def current_stream(self, device=None):
         return getattr(self._local, "stream", self.compute)
@@ -89,7 +89,17 @@ class FakeCuda:
 
     def read(self, uuid):
         assert uuid == self.uuid
-        return tuple(self.processes)
+        found = tuple(self.processes)
+        if self.leaving:
+            self.leaving -= 1
+            if not self.leaving:
+                self.processes.pop()
+        return found
+
+    def leaves_after(self, looks, process):
+        """A process that is gone after so many looks."""
+        self.processes.append(process)
+        self.leaving = looks
 
     def install(self, monkeypatch):
         properties = SimpleNamespace(uuid=self.uuid.removeprefix("GPU-"), total_memory=80 * GIB)

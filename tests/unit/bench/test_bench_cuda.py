@@ -30,6 +30,10 @@ def gpu(monkeypatch):
     return FakeCuda().install(monkeypatch)
 
 
+def device_of(gpu, **given):
+    return CudaDevice(read=gpu.read, patience_s=0.0, **given)
+
+
 @pytest.fixture
 def clock(gpu):
     clock = CudaClock(CUDA)
@@ -163,7 +167,7 @@ def test_a_tensor_of_the_host_is_not_the_devices(gpu):
 
 
 def test_a_budget_is_a_share_of_what_cuda_has_and_the_whole_is_no_limit(gpu):
-    device = CudaDevice(read=gpu.read)
+    device = device_of(gpu)
     device.start_trial(20 * GIB)
     assert gpu.fraction == 0.25
     device.start_trial(81 * GIB)  # the driver counts more than CUDA gives out
@@ -174,7 +178,7 @@ def test_a_budget_is_a_share_of_what_cuda_has_and_the_whole_is_no_limit(gpu):
 
 
 def test_a_process_that_is_not_ours_is_named_with_its_bytes(gpu):
-    device = CudaDevice(read=gpu.read)
+    device = device_of(gpu)
     device.start_trial(GIB)
     gpu.processes += [GpuProcess(pid=7, used_bytes=2 * GIB), GpuProcess(pid=8, used_bytes=None)]
 
@@ -186,12 +190,21 @@ def test_a_process_that_is_not_ours_is_named_with_its_bytes(gpu):
         "does not tell"
     )
     assert failure_from(caught.value, rank=1, node="n").kind is OutcomeKind.DIRTY_DEVICE
-    CudaDevice(shared=True, read=gpu.read).start_trial(GIB)
+    device_of(gpu, shared=True).start_trial(GIB)
+
+
+def test_a_process_that_just_ended_is_waited_for(gpu):
+    device = CudaDevice(read=gpu.read, patience_s=30.0)
+    gpu.leaves_after(3, GpuProcess(pid=7, used_bytes=GIB))
+
+    device.start_trial(GIB)
+
+    assert [one.pid for one in gpu.processes] == [4242]
 
 
 def test_a_process_that_was_there_before_ours_is_not_taken_for_ours(monkeypatch):
     gpu = FakeCuda(processes=[GpuProcess(pid=7, used_bytes=GIB)]).install(monkeypatch)
-    device = CudaDevice(read=gpu.read)
+    device = device_of(gpu)
 
     with pytest.raises(DirtyDeviceError, match="process 7 holds"):
         device.start_trial(GIB)
@@ -208,7 +221,7 @@ def test_a_driver_that_lists_nobody_refuses_nobody(gpu):
 
 
 def test_a_device_stands_for_nccl_events_and_unwatched_steps(gpu):
-    device = CudaDevice(read=gpu.read)
+    device = device_of(gpu)
 
     assert (device.backend, device.uuid) == (NCCL, "GPU-1")
     assert not device.watches_timed_steps
@@ -218,7 +231,7 @@ def test_a_device_stands_for_nccl_events_and_unwatched_steps(gpu):
 
 
 def test_waits_of_the_compute_are_seen_and_those_of_other_streams_are_not(gpu):
-    device, stalls = CudaDevice(read=gpu.read), Stalls(CudaClock(CUDA))
+    device, stalls = device_of(gpu), Stalls(CudaClock(CUDA))
     plain, done = FakeStream.wait_event, gpu.event()
     done.record()
     with device.seeing_waits(lambda: stalls.standing_still("dp")):
