@@ -41,9 +41,10 @@ def _land(host: Tensor, to: Tensor) -> None:
     to.copy_(host)
 
 
-def _finished(result: object) -> dist.Work:
+def _finished() -> dist.Work:
+    """Of no tensors: a future that was not told of a GPU takes none of its tensors."""
     future: Future = Future()
-    future.set_result(result)
+    future.set_result(None)
     return _create_work_from_future(future)
 
 
@@ -77,7 +78,7 @@ class StagedGroup(dist.ProcessGroup):
             hosts = [torch.empty_like(part, device="cpu") for part in parts]
             self._inner.allgather([hosts], [_staged(one)]).wait()
             self._land(hosts, parts)
-        return _finished(outputs)
+        return _finished()
 
     def scatter(self, outputs, inputs, opts):
         host = torch.empty_like(outputs[0], device="cpu")
@@ -91,7 +92,7 @@ class StagedGroup(dist.ProcessGroup):
     def all_gather_single_coalesced(self, outputs, inputs, opts=None):
         for output, one in zip(outputs, inputs, strict=True):
             self.all_gather_single(output, one)
-        return _finished(outputs)
+        return _finished()
 
     def reduce_scatter_single(self, output, one, opts):
         host = _staged(one)
@@ -103,7 +104,7 @@ class StagedGroup(dist.ProcessGroup):
     def reduce_scatter_single_coalesced(self, outputs, inputs, opts):
         for output, one in zip(outputs, inputs, strict=True):
             self.reduce_scatter_single(output, one, opts)
-        return _finished(outputs)
+        return _finished()
 
     # Their names before torch 2.13.
     _allgather_base = all_gather_single
@@ -122,7 +123,7 @@ class StagedGroup(dist.ProcessGroup):
     def _land(self, hosts, to):
         for host, one in zip(hosts, to, strict=True):
             _land(host, one)
-        return _finished(to)
+        return _finished()
 
 
 def _create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> StagedGroup:
