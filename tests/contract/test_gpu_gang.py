@@ -10,6 +10,9 @@ import nvml_scenarios as nv
 import pytest
 from test_nvml_cluster import with_own_gpus
 
+from cptune.domain.outcome import OutcomeKind
+from cptune.store.ledger import ParquetLedger
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
@@ -54,3 +57,56 @@ def test_a_ray_without_gpus_is_told_how_to_start(gang_on):
 
     assert found["refused"].startswith("Ray has 0 GPUs of ")
     assert "ray start --num-gpus=2" in found["refused"]
+
+
+SPEC = """
+[model]
+layers = 2
+hidden = 64
+heads = 4
+kv_heads = 4
+head_dim = 16
+ffn = 128
+vocab = 64
+[workload]
+seq_len = 128
+global_batch_seqs = 2
+precision = "bf16"
+[axes]
+tp = [1]
+cp = [2]
+pp = [1]
+micro_batch = [1]
+[budget]
+trials = 1
+trace = "off"
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_sweep_goes_to_the_gpus_of_this_node_and_says_that_torch_finds_none(
+    nvml_library, tmp_path
+):
+    answers, spec = tmp_path / "answers.txt", tmp_path / "two.toml"
+    answers.write_text(nv.render(nv.machine(2, name="NVIDIA H100 80GB HBM3", capability="9.0")))
+    spec.write_text(SPEC)
+    environment = os.environ | {
+        "LD_LIBRARY_PATH": str(nvml_library["new"]),
+        "NVML_STUB_ANSWERS": str(answers),
+        "PYTHONPATH": str(ROOT),
+    }
+    command = [sys.executable, "-m", "cptune", "sweep", spec, "--runs", tmp_path / "runs"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=220)
+
+    assert done.returncode == 1, done.stderr
+    resolved = (tmp_path / "runs" / "two" / "spec.toml").read_text()
+    assert 'gpu = "H100-SXM-80GB"' in resolved
+    assert "world_size = 2" in resolved
+    (trial,) = ParquetLedger(tmp_path / "runs" / "two", writable=False).read()
+    assert trial.kind is OutcomeKind.CRASHED
+    assert trial.outcome.message.startswith("no CUDA device for this rank: torch ")
+    placed = [place.device for place in trial.placement.ranks]
+    assert [(one.kind, one.uuid) for one in placed] == [
+        ("cuda", "GPU-00000000"),
+        ("cuda", "GPU-00000001"),
+    ]
