@@ -26,6 +26,7 @@ def settle_devices(spec: SweepSpec, topology: Topology) -> SweepSpec:
             or too little memory for it.
     """
     if kind_of_trials(spec.cluster, topology) is DeviceKind.CPU:
+        _refuse_absent(spec)
         return spec
     nodes = topology.nodes
     _refuse_mixed(nodes)
@@ -33,6 +34,15 @@ def settle_devices(spec: SweepSpec, topology: Topology) -> SweepSpec:
     _refuse_partitioned(nodes)
     _refuse_small(spec, gpus)
     return replace(spec, cluster=replace(spec.cluster, gpu=_name(spec, gpus)))
+
+
+def _refuse_absent(spec: SweepSpec) -> None:
+    asked = spec.cluster.gpu
+    if asked not in (None, DeviceKind.CPU.value):
+        raise SpecError(
+            f"cluster.gpu | {asked!r} asked, and no node has a GPU; nearest legal: 'cpu'",
+            hint=f"{_TO_CPU}; to plan for other hardware, use `cptune plan`",
+        )
 
 
 def gpu_count(topology: Topology) -> int:

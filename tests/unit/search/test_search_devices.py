@@ -99,6 +99,15 @@ def test_another_gpu_than_the_spec_names_is_refused_with_the_one_that_is_there()
     )
 
 
+def test_a_gpu_that_no_node_has_is_not_silently_a_cpu():
+    message, hint = refusal(spec_of(gpu="H100-SXM-80GB"), found(node(gpus=0)))
+
+    assert message == (
+        "cluster.gpu | 'H100-SXM-80GB' asked, and no node has a GPU; nearest legal: 'cpu'"
+    )
+    assert "cptune plan" in hint
+
+
 def test_more_ranks_or_bytes_than_there_are_are_refused_with_the_nearest():
     spec = spec_of()
     many = replace(spec, cluster=replace(spec.cluster, world_size=3))
