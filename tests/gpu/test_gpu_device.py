@@ -7,9 +7,9 @@ import time
 import pytest
 import torch
 from staged import register
-from trial_jobs import alone, device_of
+from trial_jobs import device_of
 
-from cptune.bench.cuda import NCCL, CudaDevice, device_uuid, open_cuda
+from cptune.bench.cuda import CudaDevice, device_uuid, open_cuda
 from cptune.bench.cuda_memory import DeviceBudget
 from cptune.bench.job import DeviceMemoryError, DirtyDeviceError, OtherDeviceError
 from cptune.bench.parts import Part
@@ -193,15 +193,6 @@ def test_holes_that_are_too_small_are_fragmentation(device: CudaDevice) -> None:
     finally:
         blocks.clear()
         device.start_trial(1 << 40)
-
-
-def test_nccl_carries_a_trial(gpu: torch.device, device: CudaDevice) -> None:
-    over_gloo = alone({}, device=device)
-    over_nccl = alone({}, device=device_of("cuda", backend=NCCL))
-
-    assert over_nccl.first_loss == pytest.approx(over_gloo.first_loss, rel=1e-5)
-    assert over_nccl.first_grad_norm == pytest.approx(over_gloo.first_grad_norm, rel=1e-4)
-    assert over_nccl.trace.whole("world").exposed_s is not None
 
 
 def test_the_driver_and_cuda_name_the_same_gpu(device: CudaDevice) -> None:

@@ -1,5 +1,9 @@
 """A whole trial on one device: one rank, and several that share it, beside one on the CPU."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
@@ -188,16 +192,13 @@ def test_tensors_are_watched_in_the_timed_steps_of_a_cpu_alone(kind: str, monkey
 
 
 def test_what_a_gpu_test_imports_is_on_a_machine_without_the_clusters_libraries() -> None:
-    import subprocess
-    import sys
-
     absent = ("ray", "optuna", "pydantic", "cyclopts", "plotly", "tomli_w", "rich", "hypothesis")
     code = f"import sys\nfor name in {absent}: sys.modules[name] = None\n" + "".join(
         f"import {name}\n" for name in ("trial_jobs", "gpu_ranks", "cptune.bench.cuda")
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={"PYTHONPATH": ":".join(path for path in sys.path if path)},
+        env=os.environ | {"PYTHONPATH": ":".join(path for path in sys.path if path)},
         capture_output=True,
         text=True,
         timeout=100,
