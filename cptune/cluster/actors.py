@@ -41,7 +41,7 @@ class RankActor:
         """Where this came up. CUDA is left alone: what holds the GPU before is still to be seen."""
         context = ray.get_runtime_context()
         gpus = context.get_accelerator_ids().get("GPU", [])
-        gpu = str(gpus[0]) if gpus else None
+        gpu = gpus[0] if gpus else None
         return Seen(
             node_id=context.get_node_id(),
             pid=os.getpid(),
