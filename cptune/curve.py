@@ -30,9 +30,10 @@ from cptune.domain.rules import Setting, describe, why_infeasible
 from cptune.domain.study import SweepSpec, TraceKind
 from cptune.domain.workload import divisors
 from cptune.errors import SpecError
-from cptune.predict.limits import RateGuard
+from cptune.predict.limits import Hardware, RateGuard, hardware_of
 from cptune.seams import Launcher
-from cptune.search.prepare import prepare, refuse_gpus
+from cptune.search.devices import settle_devices
+from cptune.search.prepare import prepare
 from cptune.store.curve import write_curve
 from cptune.store.files import write_durably
 from cptune.store.run_directory import RunDirectory, free_name
@@ -79,9 +80,8 @@ def run_curve(
         if nodes is None or topology is None:
             ranks = resolved.cluster.world_size or 0
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=ranks))
-            refuse_gpus(resolved, topology)
+            resolved = settle_devices(resolved, topology)
         ready = stack.enter_context(ready_for_trials(resolved, nodes=nodes, topology=topology))
-        cores = [node.cpus for node in topology.nodes]
 
         def keep(row: CurveRow, rows: Sequence[CurveRow]) -> None:
             write_curve(run.path / "curve.parquet", rows)
@@ -91,7 +91,7 @@ def run_curve(
             plan,
             launcher_of=ready.launcher.on,
             capacity_bytes=ready.capacity_bytes,
-            cores=cores,
+            hardware=hardware_of(resolved.cluster, topology),
             keep=keep,
         )
         return study.run(), run.path
@@ -168,7 +168,7 @@ class CurveStudy:
         plan: What to try.
         launcher_of: The launcher for a spec of another length.
         capacity_bytes: What a device holds.
-        cores: Of each node, None where it is not known.
+        hardware: What computes.
         keep: Told of each row and of all so far.
     """
 
@@ -178,10 +178,10 @@ class CurveStudy:
         *,
         launcher_of: LauncherOf,
         capacity_bytes: int,
-        cores: Sequence[int | None],
+        hardware: Hardware,
         keep: Callable[[CurveRow, Sequence[CurveRow]], None],
     ) -> None:
-        self._plan, self._launcher_of, self._cores = plan, launcher_of, cores
+        self._plan, self._launcher_of, self._hardware = plan, launcher_of, hardware
         self._capacity_bytes, self._keep = capacity_bytes, keep
         self._rows: list[CurveRow] = []
 
@@ -231,7 +231,7 @@ class CurveStudy:
         return (
             why_not_applied(outcome, candidate.layout)
             or why_unlike_batch(outcome, candidate.layout)
-            or RateGuard(spec, cores=self._cores)(outcome, candidate)
+            or RateGuard(spec, hardware=self._hardware)(outcome, candidate)
             or self._why_unlike(outcome, seq_len=spec.workload.seq_len)
             or outcome
         )

@@ -24,20 +24,21 @@ from cptune.domain.study import SweepSpec
 from cptune.domain.trial import Trial
 from cptune.errors import SpecError
 from cptune.opening import check_path, open_log, open_run
-from cptune.predict.limits import RateGuard
+from cptune.predict.found import trial_machine
+from cptune.predict.limits import RateGuard, hardware_of
 from cptune.predict.trials import TrialPredictor
 from cptune.recipe.fingerprint import stamp_of
 from cptune.report.observers import Logged
 from cptune.seams import Launcher, Observer
 from cptune.search.choose import Choice, Limits
 from cptune.search.depths import with_depths
+from cptune.search.devices import settle_devices
 from cptune.search.expected import ExpectSteps
 from cptune.search.foresight import LearningLedger
 from cptune.search.loop import Seams, SearchLoop
 from cptune.search.prepare import (
     Prepared,
     prepare,
-    refuse_gpus,
     refuse_other_batch,
 )
 from cptune.search.sampler import JournalFile, OptunaSampler
@@ -162,7 +163,7 @@ def run_sweep(
         if nodes is None or topology is None:
             ranks = prepared.spec.cluster.world_size or 0
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=ranks))
-            refuse_gpus(prepared.spec, topology)
+            prepared = replace(prepared, spec=settle_devices(prepared.spec, topology))
         log = stack.enter_context(closing(open_log(run.path / "log.jsonl")))
         log.write("sweep_started", resume=resume, address=address, pid=os.getpid())
         observer = Logged(observer, log)
@@ -192,12 +193,8 @@ def _read_documents(spec: SweepSpec) -> _Documents:
 
 def _search(prepared: Prepared, opened: _Opened, *, world: _World, observer: Observer) -> Sweep:
     spec, space, run, documents = prepared.spec, prepared.space, opened.run, opened.documents
-    predictor = TrialPredictor(
-        spec,
-        nodes=len(world.topology.nodes),
-        capacity_bytes=world.capacity_bytes,
-        documents=documents.load,
-    )
+    machine = trial_machine(spec.cluster, world.topology, capacity_bytes=world.capacity_bytes)
+    predictor = TrialPredictor(spec, machine=machine, documents=documents.load)
     opened.sampler.seed(predictor.fastest(space.candidates, count=_SEEDS))
     seams = Seams(
         sampler=opened.sampler,
@@ -207,7 +204,7 @@ def _search(prepared: Prepared, opened: _Opened, *, world: _World, observer: Obs
         observer=observer,
         predict=predictor.predict,
         why_too_big=predictor.why_too_big,
-        guard=RateGuard(spec, cores=[node.cpus for node in world.topology.nodes]),
+        guard=RateGuard(spec, hardware=hardware_of(spec.cluster, world.topology)),
         full=world.full,
     )
     limits = _limits(spec, documents, predictor=predictor, capacity_bytes=world.capacity_bytes)

@@ -16,6 +16,7 @@ from topology.fabric import read_fabric
 from topology.gpu import C2c, Pcie
 from topology.host import WORD_BITS, cpu_list
 from topology.nvlink_ports import read_bus_id, read_nvlinks
+from topology.processes import GpuProcess, read_rows
 from topology.wiring import GpuReading, MachineReading, PairReading
 
 # nvmlGpuP2PCapsIndex_t; pynvml's own name for 0 is a tuple by mistake
@@ -52,6 +53,41 @@ def read_machine() -> MachineReading:
         empty = [] if count else ["NVML lists no GPU"]
         notes = (*empty, *driver.notes())
     return MachineReading(driver_version=version, gpus=gpus, pairs=pairs, notes=notes)
+
+
+def read_processes(uuid: str) -> tuple[GpuProcess, ...] | None:
+    """Ask the driver which processes compute on a GPU; None where it does not tell.
+
+    Args:
+        uuid: Of the GPU, as the driver writes it.
+    """
+    try:
+        with _opened() as driver:
+            handle = driver.ask("nvmlDeviceGetHandleByUUID", uuid)
+            if handle is None:
+                return None
+            rows = driver.ask("nvmlDeviceGetComputeRunningProcesses", handle)
+    except TopologyError:
+        return None
+    return read_rows(rows) if isinstance(rows, list) else None
+
+
+def read_uuids() -> dict[int, str]:
+    """UUID of each GPU by the driver's number, as far as it tells; empty where NVML is not."""
+    try:
+        with _opened() as driver:
+            handles = {
+                index: driver.ask("nvmlDeviceGetHandleByIndex", index)
+                for index in range(driver.ask_whole("nvmlDeviceGetCount") or 0)
+            }
+            uuids = {
+                index: driver.ask_text("nvmlDeviceGetUUID", handle)
+                for index, handle in handles.items()
+                if handle is not None
+            }
+    except TopologyError:
+        return {}
+    return {index: uuid for index, uuid in uuids.items() if uuid is not None}
 
 
 @contextmanager

@@ -18,15 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from statistics import median
-from time import perf_counter
 
 import torch
 import torch.distributed as dist
 
 from cptune.bench.attention import MeasuredContextParallel
 from cptune.bench.collectives import CutCollectives
+from cptune.bench.device import CPU, RankDevice
 from cptune.bench.memory import TensorBudget
 from cptune.bench.mesh import Mesh
+from cptune.bench.readings import Clock
 from cptune.bench.sharding import ReplicaClock
 from cptune.bench.step import Sample, TrainStep
 from cptune.domain.candidate import Recompute
@@ -55,11 +56,13 @@ def ablate(
         for name, taken in seconds.items():
             cp.calls.count = 0
             with cuts[name]() if name in cuts else nullcontext():
-                taken.append(_timed(lambda: step.run(samples)))
+                taken.append(_timed(lambda: step.run(samples), step.device.clock))
     if tensors.kept:
         seconds[Axis.TP.value].clear()
     forwards = 2 if step.candidate.recompute is Recompute.FULL else 1
-    alone_s = None if mesh.layout.cp == 1 else transfers_alone(cp, forwards=forwards)
+    alone_s = None
+    if mesh.layout.cp > 1:
+        alone_s = transfers_alone(cp, forwards=forwards, device=step.device)
     return tuple(
         Exposed(
             axis=axis.value,
@@ -84,27 +87,33 @@ def difference_s(whole: Sequence[float], cut: Sequence[float]) -> float | None:
     return median(whole) - median(cut)
 
 
-def transfers_alone(cp: MeasuredContextParallel, *, forwards: int) -> float:
+def transfers_alone(
+    cp: MeasuredContextParallel, *, forwards: int, device: RankDevice = CPU
+) -> float:
     """Seconds of the attention's exchanges of a step when nothing is computed beside them.
 
     Args:
         cp: Has just run a step, whose calls it counted.
         forwards: Of each backward; 2 where it is computed again.
+        device: Of the rank.
     """
     count = cp.calls.count // forwards
 
     def run() -> None:
         for _ in range(count):
-            exchange(cp, forwards=forwards)
+            exchange(cp, forwards=forwards, device=device)
 
     with cp.without_compute():
-        return median(_timed(run) for _ in range(ROUNDS))
+        return median(_timed(run, device.clock) for _ in range(ROUNDS))
 
 
-def exchange(cp: MeasuredContextParallel, *, forwards: int = 1) -> None:
+def exchange(cp: MeasuredContextParallel, *, forwards: int = 1, device: RankDevice = CPU) -> None:
     """One forward and backward of attention on zeros shaped as its last inputs."""
     calls = cp.calls
-    q, k, v = (torch.zeros(one, dtype=calls.dtype, requires_grad=True) for one in calls.shapes)
+    q, k, v = (
+        torch.zeros(one, dtype=calls.dtype, device=device.torch, requires_grad=True)
+        for one in calls.shapes
+    )
     for _ in range(forwards - 1):
         with torch.no_grad():
             cp.attend(q, k, v)
@@ -112,11 +121,11 @@ def exchange(cp: MeasuredContextParallel, *, forwards: int = 1) -> None:
     torch.autograd.grad(out_BSHD, (q, k, v), torch.zeros_like(out_BSHD))
 
 
-def _timed(run: Callable[[], object]) -> float:
+def _timed(run: Callable[[], object], clock: Clock) -> float:
     dist.barrier()
-    start = perf_counter()
+    start = clock.restart()
     run()
-    return perf_counter() - start
+    return clock.settle() - start
 
 
 def _size(mesh: Mesh, axis: Axis) -> int:

@@ -21,6 +21,8 @@ from cptune.attention.kernels import Block, Kernel
 from cptune.attention.kernels.block import Capability
 from cptune.attention.transport import Transport
 from cptune.attention.wire import Messages, Wire, Work, open_wires
+from cptune.bench.collectives import watch_all
+from cptune.bench.readings import Stalls
 from cptune.bench.recorder import Recorder
 from cptune.domain.layout import Axis
 
@@ -45,6 +47,15 @@ class MeasuredContextParallel(ContextParallel):
     @recorder.setter
     def recorder(self, recorder: Recorder | None) -> None:
         self._switch.recorder = recorder
+
+    @property
+    def stalls(self) -> Stalls | None:
+        """Counts the time in which the compute waits for messages; None: nobody does."""
+        return self._switch.stalls
+
+    @stalls.setter
+    def stalls(self, stalls: Stalls | None) -> None:
+        self._switch.stalls = stalls
 
     @contextmanager
     def without_transfer(self) -> Generator[None]:
@@ -76,9 +87,13 @@ class MeasuredContextParallel(ContextParallel):
     def _build_transport(self, group: dist.ProcessGroup | None) -> Transport:
         self._switch, self._computes = _Switch(), True
         self.calls = Calls()
+        #: The process groups that its messages go over.
+        self.groups: tuple[dist.ProcessGroup, ...] = ()
         if group is None or group.size() == 1:
             return Transport()
-        wires = zip(open_wires(group), ("keys and values", "their gradients"), strict=True)
+        opened = open_wires(group)
+        self.groups = tuple(wire.group for wire in opened)
+        wires = zip(opened, ("keys and values", "their gradients"), strict=True)
         return Transport(
             *(
                 SwitchedWire(wire, members=wire.members, name=name, switch=self._switch)
@@ -94,7 +109,20 @@ class MeasuredContextParallel(ContextParallel):
 @dataclass(slots=True)
 class _Switch:
     recorder: Recorder | None = None
+    stalls: Stalls | None = None
     moves: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A message whose wait is counted."""
+
+    work: Work
+    stalls: Stalls
+
+    def wait(self) -> None:
+        with self.stalls.standing_still(Axis.CP.value):
+            self.work.wait()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +147,11 @@ class SwitchedWire:
             for _, tensor in recv:
                 tensor.zero_()
             return []
+        works = self._post(recv=recv, send=send)
+        stalls = self.switch.stalls
+        return works if stalls is None else [_Counted(work, stalls) for work in works]
+
+    def _post(self, *, recv: Messages, send: Messages) -> Sequence[Work]:
         recorder = self.switch.recorder
         if recorder is None:
             return self.inner.post(recv=recv, send=send)
@@ -136,8 +169,7 @@ class SwitchedWire:
             for source, to, peer, one in ends
         ]
         works = self.inner.post(recv=recv, send=send)
-        assert len(works) == len(posted), "one work a message: the backend does not coalesce"
-        return [recorder.watch(work, one) for work, one in zip(works, posted, strict=True)]
+        return watch_all(recorder, works, posted)
 
 
 @dataclass(frozen=True, slots=True)

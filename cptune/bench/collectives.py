@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.pipelining import schedules
 
 from cptune.bench.recorder import Recorder, Transfer, Waitable
 from cptune.domain.layout import Axis
@@ -56,7 +58,7 @@ class TensorCollectives:
                 return func(tensor, *args, **kwargs)
             with self._recorder.standing_still(transfer):
                 out = func(tensor, *args, **kwargs)
-            transfer.end(self._recorder.now_s(), Stamp.WAIT_RETURN)
+            transfer.end(self._recorder.now(), Stamp.WAIT_RETURN)
             return out
 
         return wait
@@ -105,32 +107,50 @@ def _bytes(found: object) -> int:
     return sum(one.nbytes for one in tensors if isinstance(one, torch.Tensor))
 
 
-def recorded_message(recorder: Recorder, name: str, op: dist.P2POp) -> dist.P2POp:
-    """The same message between pipeline stages, posted in sight of a recorder."""
-    post, own = op.op, dist.get_rank()
-    members = dist.get_process_group_ranks(op.group)
-    peer = members[op.group_peer]
-    source, to = (own, peer) if post is dist.isend else (peer, own)
+def watch_all(
+    recorder: Recorder, works: Sequence[Waitable], posted: Sequence[Transfer]
+) -> list[Waitable]:
+    """The works of a batch in sight of a recorder: one for each message, or one for them all."""
+    if len(works) == len(posted):
+        return [recorder.watch(work, one) for work, one in zip(works, posted, strict=True)]
+    assert len(works) == 1, f"{len(works)} works for {len(posted)} messages"
+    return [recorder.watch(works[0], *posted)]
 
-    def posted(
-        tensor: torch.Tensor,
-        *,
-        group: dist.ProcessGroup,
-        tag: int,
-        **peer_of_group: int,  # group_src or group_dst: torch names it by what `op` is
-    ) -> Waitable | None:
-        (place,) = peer_of_group.values()
-        side = "group_dst" if post is dist.isend else "group_src"
-        transfer = recorder.post(
-            name,
-            axis=Axis.PP.value,
-            size_bytes=tensor.nbytes,
-            channel=f"pipeline {source}>{to}",
-            peer=peer,
-        )
-        work = post(tensor, group=group, tag=tag, **{side: place})
-        assert work is not None, "this rank is a member of its own group"
-        return recorder.watch(work, transfer)
 
-    op.op = posted
-    return op
+@contextmanager
+def recorded_messages(recorder: Recorder) -> Generator[None]:
+    """Inside, the batches that pipeline stages post are posted in sight of a recorder.
+
+    The schedule posts them by a function of its module and keeps what it returns, which is the only
+    place where the works of a batch can be had: a backend may join them to one.
+    """
+    plain = schedules._batch_p2p
+
+    def post(p2p_ops: list[dist.P2POp], desc: str | None = None) -> list[Any]:
+        posted = [_message(recorder, op) for op in p2p_ops]
+        return watch_all(recorder, plain(p2p_ops, desc), posted) if p2p_ops else []
+
+    schedules._batch_p2p = post
+    try:
+        yield
+    finally:
+        schedules._batch_p2p = plain
+
+
+def named(name: str, ops: list[dist.P2POp]) -> list[dist.P2POp]:
+    """The same messages between pipeline stages, with a word for what they carry."""
+    for op in ops:
+        op.carries = name  # pyrefly: ignore[missing-attribute] - read by `_message` alone
+    return ops
+
+
+def _message(recorder: Recorder, op: dist.P2POp) -> Transfer:
+    own, peer = dist.get_rank(), dist.get_process_group_ranks(op.group)[op.group_peer]
+    source, to = (own, peer) if op.op is dist.isend else (peer, own)
+    return recorder.post(
+        getattr(op, "carries", "shapes"),
+        axis=Axis.PP.value,
+        size_bytes=op.tensor.nbytes,
+        channel=f"pipeline {source}>{to}",
+        peer=peer,
+    )

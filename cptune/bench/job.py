@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cptune.domain.candidate import Candidate
+from cptune.domain.outcome import MemoryShortage
 from cptune.domain.study import TraceKind
 from cptune.domain.timing import StopRule
 from cptune.domain.units import bytes_text
@@ -30,6 +31,8 @@ class Rendezvous:
 class RankJob:
     """One rank's part of one trial. `capacity_bytes` bounds its live tensors.
 
+    `device` is its kind, "cpu" or "cuda", and `gpu_uuid` the one that it must be.
+
     `lengths` are what the documents of a sequence are drawn from, under the document mask.
     """
 
@@ -49,6 +52,7 @@ class RankJob:
     ci_share: float = 0.0
     timed_s: float = 0.0
     lengths: tuple[int, ...] = ()
+    device: str = "cpu"
 
     @property
     def stop_rule(self) -> StopRule:
@@ -72,6 +76,34 @@ class ProbeJob:
     payload_bytes: int
     repeats: int
     rendezvous: Rendezvous
+
+
+class DeviceError(Exception):
+    """The device of a rank is not there, or cannot do what is asked."""
+
+
+class OtherDeviceError(DeviceError):
+    """The rank is on another device than it was placed on."""
+
+
+class DirtyDeviceError(DeviceError):
+    """A process that is none of ours has memory of the device; the message names both."""
+
+
+class DeviceMemoryError(MemoryError):
+    """The allocator of a GPU had no memory left.
+
+    Args:
+        message: Of one line.
+        shortage: The allocation; None where torch does not tell its sizes.
+    """
+
+    def __init__(self, message: str, shortage: MemoryShortage | None) -> None:
+        super().__init__(message, shortage)
+        self.message, self.shortage = message, shortage
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class MemoryBudgetExceededError(MemoryError):

@@ -7,12 +7,10 @@ own high-water mark, `peak_reserved_bytes`, holds it.
 
 from __future__ import annotations
 
-import re
 import sys
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 from time import perf_counter
 from typing import Any, Self
 
@@ -26,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cptune.bench.collectives import CutCollectives, TensorCollectives
 from cptune.bench.job import MemoryBudgetExceededError
 from cptune.bench.parts import Part, Parts, Stored, local_tensors
+from cptune.bench.peaks import Peaks, process_peak_bytes, restart_process_peak
 from cptune.domain.memory import MemorySplit
 
 _COLLECTIVES = "_c10d_functional"
@@ -131,6 +130,19 @@ class TensorBudget(TorchDispatchMode):
         if loss.requires_grad and x.requires_grad:
             loss.register_hook(begin)
             x.register_hook(end)
+
+    def restart_peaks(self) -> None:
+        """Start the high-water mark of the process anew."""
+        restart_process_peak()
+
+    def peaks(self) -> Peaks:
+        """The highest of each phase, of all, and of the process."""
+        return Peaks(
+            forward_bytes=self.peak_bytes["forward"],
+            backward_bytes=self.peak_bytes["backward"],
+            allocated_bytes=max(self.peak_bytes.values()),
+            reserved_bytes=process_peak_bytes(),
+        )
 
     def split(self) -> MemorySplit:
         """What the highest peak was made of."""
@@ -283,16 +295,3 @@ def recomputation() -> tuple[AbstractContextManager[None], AbstractContextManage
     if not _active:
         return nullcontext(), nullcontext()
     return nullcontext(), _active[-1].phase("backward", keeps=Part.ACTIVATIONS)
-
-
-def restart_process_peak() -> None:
-    """Start the high-water mark of this process anew (proc(5), clear_refs 5)."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
-def process_peak_bytes() -> int:
-    """The high-water mark of this process's resident memory since `restart_process_peak`."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    assert found, "proc(5) promises VmHWM"
-    return int(found.group(1)) * 1024

@@ -48,30 +48,44 @@ def open_store(host: str) -> tuple[dist.TCPStore, int]:
 
 
 @contextmanager
-def joined(rendezvous: Rendezvous, *, rank: int, world_size: int) -> Generator[None]:
-    """The default process group for the time of one trial; collective over all its ranks."""
+def joined(
+    rendezvous: Rendezvous,
+    *,
+    rank: int,
+    world_size: int,
+    backend: str = "gloo",
+    ends_after_failure: bool = True,
+) -> Generator[None]:
+    """The default process group for the time of one trial; collective over all its ranks.
+
+    Without `ends_after_failure` the groups of a rank that failed are left as they are: its process
+    is about to end, and to end them may mean to wait for peers that never come.
+    """
     timeout = timedelta(seconds=rendezvous.timeout_s)
     store = dist.TCPStore(
         rendezvous.host, rendezvous.port, is_master=False, timeout=timeout, wait_for_workers=False
     )
     dist.init_process_group(
-        "gloo",
+        backend,
         store=dist.PrefixStore(rendezvous.prefix, store),
         rank=rank,
         world_size=world_size,
         timeout=timeout,
     )
+    failed = True
     try:
         dist.barrier()  # who is done at once must not hang up on a rank that still joins
         yield
+        failed = False
     finally:
-        dist.destroy_process_group()
+        if ends_after_failure or not failed:
+            dist.destroy_process_group()
 
 
-def build_mesh(layout: ParallelLayout) -> Mesh:
+def build_mesh(layout: ParallelLayout, *, device_type: str = "cpu") -> Mesh:
     """Cut the default group by the layout; collective over all ranks."""
     device_mesh = init_device_mesh(
-        "cpu",
+        device_type,
         (layout.pp, layout.dp, layout.cp, layout.tp),
         mesh_dim_names=("pp", "dp", "cp", "tp"),
     )

@@ -8,9 +8,10 @@ already and each rank updates its own part.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -43,14 +44,19 @@ class _TimedZero(ZeroRedundancyOptimizer):
     """AdamW whose updated parameters are sent round in sight of the clock."""
 
     def __init__(
-        self, masters: list[nn.Parameter], *, clock: ReplicaClock, group: dist.ProcessGroup
+        self,
+        masters: list[nn.Parameter],
+        *,
+        clock: ReplicaClock,
+        group: dist.ProcessGroup,
+        update: Mapping[str, Any],
     ) -> None:
         super().__init__(
             masters,
             optimizer_class=torch.optim.AdamW,
             process_group=group,
             lr=LEARNING_RATE,
-            foreach=False,
+            **update,
         )
         self._replica_clock, self._replicas = clock, group
         self._size_bytes = sum(master.nbytes for master in masters)
@@ -70,6 +76,7 @@ class Optimizer:
         mesh: This rank's groups.
         kind: What the replicas share out.
         clock: Counts the seconds of collectives over the replicas.
+        update: How AdamW updates, in torch's words.
         keep: Told of every gradient that stays until the update.
     """
 
@@ -80,6 +87,7 @@ class Optimizer:
         mesh: Mesh,
         kind: DataParallelKind,
         clock: ReplicaClock,
+        update: Mapping[str, Any],
         keep: Callable[[Tensor | None], None],
     ) -> None:
         self._mesh, self._kind, self._clock, self._keep = mesh, kind, clock, keep
@@ -91,9 +99,10 @@ class Optimizer:
                 masters,
                 clock=clock,
                 group=mesh.replicas,
+                update=update,
             )
         else:
-            self._adamw = torch.optim.AdamW(masters, lr=LEARNING_RATE, foreach=False)
+            self._adamw = torch.optim.AdamW(masters, lr=LEARNING_RATE, **update)
         self._watch_gradients()
 
     def collect_gradients(self) -> None:
@@ -110,7 +119,7 @@ class Optimizer:
 
     def gradient_norm(self) -> float:
         """The norm over all parameters of the job. Collective over all its ranks."""
-        square = torch.zeros((), dtype=torch.float64)
+        square = self._owned[0].master.new_zeros((), dtype=torch.float64)
         for owned in self._owned:
             if owned.master.grad is not None:
                 square += owned.master.grad.double().square().sum() / owned.copies

@@ -61,12 +61,19 @@ class Packs:
         cp: The plan of a sequence without documents, and the wires of all.
         row_multiple: What the rows of a rank are a multiple of.
         watch: Wraps the attention of every pass.
+        device: Where rows and positions are wanted; they are cut on the host.
     """
 
     def __init__(
-        self, cp: ContextParallel, *, row_multiple: int = 1, watch: Watch = _unwatched
+        self,
+        cp: ContextParallel,
+        *,
+        row_multiple: int = 1,
+        watch: Watch = _unwatched,
+        device: torch.device | None = None,
     ) -> None:
         self.cp, self._multiple, self._watch = cp, row_multiple, watch
+        self._device = device or torch.device("cpu")
         self._whole = _planned(cp)
         self._plans: dict[Documents, _Planned] = {}
         self._works: dict[Documents, PlannedWork] = {}
@@ -101,7 +108,7 @@ class Packs:
             padding = (0, self._rows - len(own_S))
             tokens.append(pad(plan.cp.shard(sample.tokens_T, dim=0), padding))
             labels.append(pad(own_S, padding, value=IGNORED))
-        return torch.stack(tokens), torch.stack(labels)
+        return torch.stack(tokens).to(self._device), torch.stack(labels).to(self._device)
 
     def contexts(self, packs: Sequence[Documents], *, micro_batch: int) -> list[Context]:
         """The attention of each pass."""
@@ -141,7 +148,7 @@ class Packs:
         positions = [pad(plan.positions_S, (0, rows - len(plan.positions_S))) for plan in plans]
         attends = [_within(plan.cp, rows=rows) for plan in plans]
         return Context(
-            positions_BS=torch.stack(positions),
+            positions_BS=torch.stack(positions).to(self._device),
             attend=self._watch(attends[0] if len(attends) == 1 else _one_by_one(attends)),
         )
 

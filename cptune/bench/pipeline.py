@@ -7,8 +7,7 @@ a rank holds several chunks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from time import perf_counter
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -16,8 +15,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
 
-from cptune.bench.collectives import recorded_message
+from cptune.bench.collectives import named, recorded_messages
 from cptune.bench.decoder import Context, Decoder
+from cptune.bench.device import CPU, RankDevice
+from cptune.bench.readings import Clock, Reading
 from cptune.bench.recorder import Recorder
 
 #: (what the last chunk returned, labels) -> this micro-batch's part of the loss.
@@ -29,8 +30,11 @@ Phase = Callable[[str], AbstractContextManager[None]]
 class Runner(Protocol):
     """Runs forward and backward of all micro-batches and leaves the gradients."""
 
-    #: Seconds of the last run in which this rank had nothing to compute: the bubble.
-    idle_s: float
+    @property
+    def idle_s(self) -> float:
+        """Seconds of the last run in which this rank had nothing to compute: the bubble."""
+        ...
+
     #: Told of the messages between stages; None: nobody is.
     recorder: Recorder | None
 
@@ -52,12 +56,11 @@ class Loop:
     def __init__(self, model: Decoder, *, loss_of: LossOf, micro_batch: int, phase: Phase) -> None:
         self._model, self._loss_of = model, loss_of
         self._micro_batch, self._phase = micro_batch, phase
-        self.idle_s = 0.0
         self.recorder: Recorder | None = None
 
     def run(self, tokens_BS: Tensor, labels_BS: Tensor, contexts: Sequence[Context]) -> Tensor:
         """Forward and backward of every micro-batch."""
-        total = torch.zeros((), dtype=torch.float64)
+        total = labels_BS.new_zeros((), dtype=torch.float64)
         size = self._micro_batch
         passes = zip(contexts, tokens_BS.split(size), labels_BS.split(size), strict=True)
         for context, tokens, labels in passes:
@@ -69,15 +72,26 @@ class Loop:
             total += loss.detach()
         return total
 
+    @property
+    def idle_s(self) -> float:
+        """Nothing stands between the micro-batches."""
+        return 0.0
+
 
 class _TimedStage(PipelineStage):
     """A stage that counts the time and the memory of its own compute."""
 
-    def __init__(self, model: Decoder, *args: Any, phase: Phase, **kwargs: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        model: Decoder,
+        *args: Any,  # noqa: ANN401
+        phase: Phase,
+        clock: Clock,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> None:
         super().__init__(model, *args, **kwargs)
-        self.model, self._phase = model, phase
-        self.busy_s = 0.0
-        self.recorder: Recorder | None = None
+        self.model, self._phase, self._clock = model, phase, clock
+        self.busy: list[tuple[Reading, Reading]] = []
         self.contexts: Sequence[Context] = ()
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -106,15 +120,13 @@ class _TimedStage(PipelineStage):
         return self._seen("gradients, sent", super().get_bwd_send_ops(bwd_chunk_id))
 
     def _seen(self, name: str, ops: list[dist.P2POp]) -> list[dist.P2POp]:
-        if self.recorder is None:
-            return ops
-        return [recorded_message(self.recorder, name, op) for op in ops]
+        return named(name, ops)
 
     def _timed(self, phase: str, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        start = perf_counter()
+        start = self._clock.now()
         with self._phase(phase):
             out = run(*args, **kwargs)
-        self.busy_s += perf_counter() - start
+        self.busy.append((start, self._clock.now()))
         return out
 
 
@@ -137,16 +149,19 @@ class Pipeline:
         micro_batches: int,
         loss_of: LossOf,
         phase: Phase,
+        device: RankDevice = CPU,
     ) -> None:
+        self._clock = clock = device.clock
         rank, size = group.rank(), group.size()
         self._stages = [
             _TimedStage(
                 model,
                 rank + size * position,
                 size * len(chunks),
-                torch.device("cpu"),
+                device.torch,
                 group=group,
                 phase=phase,
+                clock=clock,
             )
             for position, model in enumerate(chunks)
         ]
@@ -154,10 +169,10 @@ class Pipeline:
         self._has_last = any(model.chunk.is_last for model in chunks)
 
         def timed_loss(x_BSE: Tensor, labels_BS: Tensor) -> Tensor:
-            start = perf_counter()
+            start = clock.now()
             with phase("forward"):
                 loss = loss_of(x_BSE, labels_BS)
-            self._stages[-1].busy_s += perf_counter() - start
+            self._stages[-1].busy.append((start, clock.now()))
             return loss
 
         self._schedule: Any = (
@@ -167,21 +182,31 @@ class Pipeline:
                 [*self._stages], micro_batches, loss_fn=timed_loss, scale_grads=False
             )
         )
-        self.idle_s = 0.0
+        self._span: tuple[Reading, Reading] | None = None
         self.recorder: Recorder | None = None
+
+    @property
+    def idle_s(self) -> float:
+        """As Runner.idle_s; the readings of a device must have settled."""
+        at, spans = self._clock.seconds, [span for stage in self._stages for span in stage.busy]
+        if self._span is None:
+            return 0.0
+        whole_s = at(self._span[1]) - at(self._span[0])
+        return whole_s - sum(at(stop) - at(start) for start, stop in spans)
 
     def run(self, tokens_BS: Tensor, labels_BS: Tensor, contexts: Sequence[Context]) -> Tensor:
         """One step of the schedule."""
         for stage in self._stages:
-            stage.busy_s, stage.recorder = 0.0, self.recorder
+            stage.busy.clear()
             stage.contexts = contexts
             stage.model.context = contexts[0]  # for the first step, which learns the shapes
         losses: list[Tensor] = []
         ends = {"target": labels_BS, "losses": losses} if self._has_last else {}
-        start = perf_counter()
-        self._schedule.step(*([tokens_BS] if self._has_first else []), **ends)
-        self.idle_s = perf_counter() - start - sum(stage.busy_s for stage in self._stages)
-        total = torch.zeros((), dtype=torch.float64)
+        start = self._clock.now()
+        with nullcontext() if self.recorder is None else recorded_messages(self.recorder):
+            self._schedule.step(*([tokens_BS] if self._has_first else []), **ends)
+        self._span = start, self._clock.now()
+        total = labels_BS.new_zeros((), dtype=torch.float64)
         for loss in losses:
             total += loss.detach()
         return total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from dataclasses import replace
 
 import torch
@@ -11,9 +12,10 @@ from cptune.attention import ContextParallel
 from cptune.bench.attention import MeasuredContextParallel
 from cptune.bench.batch import sample_ids
 from cptune.bench.contention import contended_edges
+from cptune.bench.device import RankDevice, open_device
 from cptune.bench.feed import Feed
 from cptune.bench.job import RankJob
-from cptune.bench.memory import TensorBudget, process_peak_bytes, restart_process_peak
+from cptune.bench.memory import TensorBudget
 from cptune.bench.mesh import Mesh, build_mesh, joined
 from cptune.bench.steady import Steps, run_steadily
 from cptune.bench.step import TrainStep
@@ -27,37 +29,65 @@ from cptune.predict import saved
 from cptune.predict.shares import stage_share
 
 
-def run_rank(job: RankJob) -> RankReport:
+def run_rank(job: RankJob, device: RankDevice | None = None) -> RankReport:
     """Train one candidate on this rank; collective over all ranks of the job's rendezvous.
 
+    Args:
+        job: What to train.
+        device: What to compute on; the one that the job names where omitted.
+
     Raises:
+        DeviceError: when the device is not there, or not the one that was meant.
+        DirtyDeviceError: when somebody else has memory of it.
         MemoryBudgetExceededError: when an allocation exceeds the rank's budget.
+        DeviceMemoryError: when the allocator of the device has no memory left.
         RuntimeError: when a peer is lost or a collective times out (torch.distributed).
     """
-    layout = job.candidate.layout
-    restart_process_peak()
-    memory = TensorBudget(job.capacity_bytes)
-    with joined(job.rendezvous, rank=job.rank, world_size=layout.world_size):
-        mesh = build_mesh(layout)
-        cp = _context_parallel(job, mesh)
-        with memory:
-            step = _build_step(job, mesh=mesh, cp=cp, memory=memory)
-            feed = Feed(job, packs=step.packs, ids=_own_ids(job, mesh))
-            steps = run_steadily(
-                lambda index: step.run(feed.samples(index)),
-                rule=job.stop_rule,
-                start_timing=lambda: _start_timing(cp, feed),
-            )
-        report = _report(job, mesh=mesh, step=step, memory=memory, steps=steps, feed=feed)
-        samples = feed.samples(job.warmup_steps + job.steps)
-        trace = trace_trial(job.trace, step, samples, mesh=mesh, cp=cp, memory=memory)
-        edges = contended_edges(job.trace, report.edges, mesh=mesh, cp=cp, memory=memory)
-        return replace(report, trace=trace, edges=edges)
+    device = device or open_device(job)
+    memory = device.start_trial(job.capacity_bytes)
+    world_size = job.candidate.layout.world_size
+    met = joined(
+        job.rendezvous,
+        rank=job.rank,
+        world_size=world_size,
+        backend=device.backend,
+        ends_after_failure=device.ends_groups,
+    )
+    with device.typed_shortage(), met:
+        report = _run(job, device=device, memory=memory)
+    device.close_trial()  # not after a failure: work that waits for a peer may never be done
+    return report
 
 
-def _start_timing(cp: ContextParallel, feed: Feed) -> None:
-    cp.traffic.reset()
-    feed.restart_count()
+def _run(job: RankJob, *, device: RankDevice, memory: TensorBudget) -> RankReport:
+    mesh = build_mesh(job.candidate.layout, device_type=device.torch.type)
+    cp = _context_parallel(job, mesh)
+    for group in (*cp.groups, *([] if mesh.pp is None else [mesh.pp])):
+        device.connect(group)
+    with ExitStack() as watched:
+        watched.enter_context(memory)
+        step = _build_step(job, mesh=mesh, cp=cp, memory=memory, device=device)
+        feed = Feed(job, packs=step.packs, ids=_own_ids(job, mesh))
+
+        def start_timing() -> None:
+            cp.traffic.reset()
+            feed.restart_count()
+            if not device.watches_timed_steps:
+                watched.close()
+
+        steps = run_steadily(
+            lambda index: step.run(feed.samples(index)),
+            rule=job.stop_rule,
+            start_timing=start_timing,
+        )
+    report = _report(job, mesh=mesh, step=step, memory=memory, steps=steps, feed=feed)
+    report = replace(report, gpu_uuid=device.uuid or job.gpu_uuid, used_bytes=device.used_bytes())
+    if not device.host_sees_transfers:
+        report = replace(report, edges=tuple(replace(edge, seconds=None) for edge in report.edges))
+    samples = feed.samples(job.warmup_steps + job.steps)
+    trace = trace_trial(job.trace, step, samples, mesh=mesh, cp=cp, memory=memory)
+    edges = contended_edges(job.trace, report.edges, mesh=mesh, cp=cp, memory=memory, device=device)
+    return replace(report, trace=trace, edges=edges)
 
 
 def _dtype(job: RankJob) -> torch.dtype:
@@ -84,7 +114,12 @@ def _context_parallel(job: RankJob, mesh: Mesh) -> MeasuredContextParallel:
 
 
 def _build_step(
-    job: RankJob, *, mesh: Mesh, cp: ContextParallel, memory: TensorBudget
+    job: RankJob,
+    *,
+    mesh: Mesh,
+    cp: ContextParallel,
+    memory: TensorBudget,
+    device: RankDevice,
 ) -> TrainStep:
     per_pass = job.candidate.layout.dp * job.candidate.micro_batch
     return TrainStep(
@@ -96,6 +131,7 @@ def _build_step(
         seed=job.seed,
         dtype=_dtype(job),
         micro_batches=job.workload.global_batch_seqs // per_pass,
+        device=device,
     )
 
 
@@ -116,7 +152,7 @@ def _report(
     steps: Steps,
     feed: Feed,
 ) -> RankReport:
-    first, timed, cp = steps.first, steps.timed, step.cp
+    first, timed, cp, peaks = steps.first, steps.timed, step.cp, memory.peaks()
     planned, layers = feed.planned, sum(len(chunk.blocks) for chunk in step.chunks)
     forwards = 2 if job.candidate.recompute is Recompute.FULL else 1
     return RankReport(
@@ -130,10 +166,10 @@ def _report(
         cp_exposed_s=tuple(result.cp_exposed_s for result in timed),
         dp_exposed_s=tuple(result.dp_exposed_s for result in timed),
         pp_exposed_s=tuple(result.pp_exposed_s for result in timed),
-        forward_peak_bytes=memory.peak_bytes["forward"],
-        backward_peak_bytes=memory.peak_bytes["backward"],
-        peak_allocated_bytes=max(memory.peak_bytes.values()),
-        peak_reserved_bytes=process_peak_bytes(),
+        forward_peak_bytes=peaks.forward_bytes,
+        backward_peak_bytes=peaks.backward_bytes,
+        peak_allocated_bytes=peaks.allocated_bytes,
+        peak_reserved_bytes=peaks.reserved_bytes,
         attended_pairs=planned.pairs * layers // len(timed),
         planned_sent_bytes=(forwards * planned.forward_sent_bytes + planned.backward_sent_bytes)
         * layers

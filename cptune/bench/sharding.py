@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -25,6 +24,8 @@ from torch.distributed.tensor.parallel import (
 )
 
 from cptune.bench.decoder import Decoder, KvProjection
+from cptune.bench.device import RankDevice
+from cptune.bench.readings import Stalls
 from cptune.bench.recorder import Recorder
 from cptune.domain.layout import Axis
 from cptune.domain.timeline import WORLD
@@ -104,10 +105,15 @@ def _own_rows(own: slice, x_BSE: Tensor, weight: Tensor) -> tuple[Tensor, Tensor
 
 
 class ReplicaClock:
-    """Seconds blocked in collectives over the replicas since the start."""
+    """Collectives over the replicas, in sight of who counts the time that they block.
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+    Args:
+        device: Of the rank.
+        stalls: Counts the waits.
+    """
+
+    def __init__(self, device: RankDevice, stalls: Stalls) -> None:
+        self._device, self._stalls = device, stalls
         self.recorder: Recorder | None = None
         #: False: nothing is exchanged, and what should come is what was there.
         self.moves = True
@@ -127,11 +133,20 @@ class ReplicaClock:
     def timed(
         self, name: str, group: dist.ProcessGroup, *, size_bytes: int, layer: int | None = None
     ) -> Generator[None]:
-        """A blocking collective over the replicas runs inside."""
-        start, axis = perf_counter(), Axis.DP.value
-        with self._recorded(name, group, axis=axis, size_bytes=size_bytes, layer=layer):
+        """A collective over the replicas runs inside; FSDP2's may be beside the compute."""
+        axis, blocks = Axis.DP.value, self._device.is_computing()
+        seen = self._recorded(
+            name, group, axis=axis, size_bytes=size_bytes, layer=layer, blocks=blocks
+        )
+        with self._stalls.standing_still(axis) if blocks else nullcontext(), seen:
             yield
-        self.seconds += perf_counter() - start
+
+    @contextmanager
+    def waiting_beside(self) -> Generator[None]:
+        """The compute waits inside for a collective that runs beside it."""
+        seen = nullcontext() if self.recorder is None else self.recorder.waiting_beside()
+        with self._stalls.standing_still(Axis.DP.value), seen:
+            yield
 
     def _recorded(
         self,

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -18,8 +17,10 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 
 from cptune.attention import ContextParallel
+from cptune.bench.attention import MeasuredContextParallel
 from cptune.bench.batch import IGNORED, Sample
 from cptune.bench.decoder import Attend, Chunk, Decoder, initialise
+from cptune.bench.device import CPU, RankDevice
 from cptune.bench.loss import summed_loss
 from cptune.bench.memory import TensorBudget
 from cptune.bench.mesh import Mesh
@@ -27,19 +28,25 @@ from cptune.bench.optimizer import Optimizer
 from cptune.bench.packs import Packs
 from cptune.bench.parts import Part
 from cptune.bench.pipeline import Loop, Pipeline, Runner
+from cptune.bench.readings import Stalls
 from cptune.bench.sharding import ReplicaClock, cut_tensors, shard_fully
 from cptune.domain.candidate import Candidate, DataParallelKind
+from cptune.domain.layout import Axis
 from cptune.domain.workload import ModelShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What one step came to on this rank. `loss` and `grad_norm` are of the whole job."""
+    """What one step came to on this rank. `loss` and `grad_norm` are of the whole job.
+
+    `tp_exposed_s` is None where the waits of tensor-parallel collectives could not be seen.
+    """
 
     loss: float
     grad_norm: float
+    start_s: float
     seconds: float
-    tp_exposed_s: float
+    tp_exposed_s: float | None
     cp_exposed_s: float
     dp_exposed_s: float
     pp_exposed_s: float
@@ -57,6 +64,7 @@ class TrainStep:
         seed: What the weights depend on, alone.
         dtype: The type to compute in; masters are fp32 or better.
         micro_batches: Passes of a step.
+        device: What the rank computes on.
     """
 
     def __init__(  # noqa: PLR0913 - one argument for each thing that a trial fixes
@@ -70,13 +78,19 @@ class TrainStep:
         seed: int,
         dtype: torch.dtype,
         micro_batches: int,
+        device: RankDevice = CPU,
     ) -> None:
         self._candidate, self._mesh, self.cp, self._memory = candidate, mesh, cp, memory
-        self._clock = ReplicaClock()
+        self._device, self._stalls = device, Stalls(device.clock)
+        self._clock = ReplicaClock(device, self._stalls)
+        if isinstance(cp, MeasuredContextParallel):
+            cp.stalls = self._stalls
         #: What one attention call keeps for backward, the largest of all calls.
         self.attention_saved_bytes = 0
         self._valid = 1.0
-        self.packs = Packs(cp, row_multiple=mesh.layout.tp, watch=self._watched)
+        self.packs = Packs(
+            cp, row_multiple=mesh.layout.tp, watch=self._watched, device=device.torch
+        )
         self.chunks = [
             self._build(chunk, shape=shape, seed=seed, dtype=dtype)
             for chunk in _own_chunks(shape, mesh)
@@ -86,6 +100,7 @@ class TrainStep:
             mesh=mesh,
             kind=candidate.data_parallel,
             clock=self._clock,
+            update=device.adamw,
             keep=lambda gradient: memory.tag(gradient, Part.STATES),
         )
         self._runner = self._build_runner(micro_batches)
@@ -108,7 +123,9 @@ class TrainStep:
             cut_tensors(model, self._mesh.tp, shape)
         if is_fsdp:
             shard_fully(model, mesh=self._mesh.replica_mesh, clock=self._clock, compute=dtype)
-        return model
+        # What is cut goes to the device part by part: the whole may not fit there.
+        is_cut = is_fsdp or self._mesh.tp is not None
+        return model if is_cut else model.to(self._device.torch)
 
     def _watched(self, attend: Attend) -> Attend:
         """Attention that tells what it keeps for backward."""
@@ -137,12 +154,18 @@ class TrainStep:
             micro_batches=micro_batches,
             loss_of=self._loss_of,
             phase=phase,
+            device=self._device,
         )
 
     @property
     def candidate(self) -> Candidate:
         """The recipe that is tried."""
         return self._candidate
+
+    @property
+    def device(self) -> RankDevice:
+        """What the rank computes on."""
+        return self._device
 
     @property
     def clock(self) -> ReplicaClock:
@@ -160,21 +183,26 @@ class TrainStep:
         Their documents are planned here unless `packs.prepare` did it before: planning is the
         loader's work, and not timed by those who call it first.
         """
-        start = perf_counter()
-        tp_s, cp_s, dp_s = self._memory.collective_s, self.cp.traffic.wait_s, self._clock.seconds
-        loss = self.compute_gradients(samples)
-        with self._memory.phase("optimizer", keeps=Part.STATES):
-            norm = self.optimizer.gradient_norm()
-            self.optimizer.step()
-        tp_exposed_s = self._memory.collective_s - tp_s
-        cp_exposed_s = self.cp.traffic.wait_s - cp_s
+        self._stalls.forget()
+        start_s, tp_s = self._device.clock.restart(), self._memory.collective_s
+        waits = nullcontext()
+        if self._candidate.data_parallel is DataParallelKind.FSDP:
+            waits = self._device.seeing_waits(self._clock.waiting_beside)
+        with waits:
+            loss = self.compute_gradients(samples)
+            with self._memory.phase("optimizer", keeps=Part.STATES):
+                norm = self.optimizer.gradient_norm()
+                self.optimizer.step()
+        stop_s = self._device.clock.settle()
+        sees_tp = self._device.host_sees_transfers or self._mesh.tp is None
         return StepResult(
             loss=loss,
             grad_norm=norm,
-            seconds=perf_counter() - start,
-            tp_exposed_s=tp_exposed_s,
-            cp_exposed_s=cp_exposed_s,
-            dp_exposed_s=self._clock.seconds - dp_s,
+            start_s=start_s,
+            seconds=stop_s - start_s,
+            tp_exposed_s=self._memory.collective_s - tp_s if sees_tp else None,
+            cp_exposed_s=self._stalls.seconds(Axis.CP.value),
+            dp_exposed_s=self._stalls.seconds(Axis.DP.value),
             pp_exposed_s=self._runner.idle_s,
         )
 

@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
-from time import perf_counter
 
 import torch.distributed as dist
 
@@ -29,7 +28,6 @@ from cptune.bench.waits import Causes
 from cptune.domain.layout import Axis
 from cptune.domain.study import TraceKind
 from cptune.domain.timeline import (
-    INTERVAL_UNION,
     WORLD,
     Exposed,
     RankTrace,
@@ -51,13 +49,12 @@ def trace_step(
     Raises:
         RuntimeError: when a transfer was posted and never seen to end.
     """
-    recorder = Recorder(_axes(mesh))
+    recorder = Recorder(_axes(mesh), clock=step.device.clock)
     clock = compare_clocks()
     with recording(recorder, step=step, cp=cp, memory=memory):
         dist.barrier()
-        start_s = perf_counter()
-        step.run(samples)
-        stop_s = perf_counter()
+        seen = step.run(samples)
+    start_s, stop_s = seen.start_s, seen.start_s + seen.seconds
     recorder.close()
     # The barrier lets the ranks go within its own latency; the step begins for all with the last.
     begun: list[float] = [0.0] * dist.get_world_size()
@@ -173,12 +170,14 @@ def _exposed(
         waited = {layer: found for (name, layer), found in waits.items() if name == axis}
         blocked = [interval for one, interval in recorder.blocked if one.axis == axis]
         handed_on = [interval for found in waited.values() for interval in found]
-        whole = _row(axis, of_axis, waited=handed_on, compute=compute)
+        method = recorder.method
+        whole = _row(axis, of_axis, waited=handed_on, compute=compute, method=method)
         yield replace(whole, whole=True, blocked_s=seconds(blocked))
         layers = waited.keys() | {one.layer for one, _ in of_axis}
         for layer in sorted(layers, key=lambda number: (number is None, number or 0)):
             of_layer = [(one, interval) for one, interval in of_axis if one.layer == layer]
-            row = _row(axis, of_layer, waited=waited.get(layer, ()), compute=compute)
+            own = waited.get(layer, ())
+            row = _row(axis, of_layer, waited=own, compute=compute, method=method)
             yield replace(row, layer=layer)
 
 
@@ -188,6 +187,7 @@ def _row(
     *,
     waited: Sequence[Interval],
     compute: Sequence[Interval],
+    method: str,
 ) -> Exposed:
     under_way = [*(interval for _, interval in moved), *waited]
     seen = exposure(compute=compute, communication=under_way)
@@ -195,7 +195,7 @@ def _row(
         axis=axis,
         layer=None,
         whole=False,
-        method=INTERVAL_UNION,
+        method=method,
         communication_s=seen.communication_s,
         exposed_s=seen.exposed_s,
         bytes=sum(one.bytes for one, _ in moved),

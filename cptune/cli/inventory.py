@@ -93,7 +93,7 @@ def probe(
 ) -> int:
     """Measure every edge that rings would use, alone and all at once, against what is promised.
 
-    A process for each device of the rings sends over the transport of trials. Exit code 1 when an
+    A process for each device of the rings sends over gloo, as CPU trials do. Exit code 1 when an
     edge is below its promise.
 
     Args:

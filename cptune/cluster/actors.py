@@ -10,11 +10,18 @@ import ray
 from cptune.bench.calls import RankCall
 from cptune.bench.job import ProbeJob, RankJob
 from cptune.cluster.failures import attempt
+from cptune.cluster.seats import Seen
 from cptune.domain.outcome import Failure, RankReport
 from cptune.domain.probe import EdgeReading
+from topology.nvml import read_uuids
 
 _Given = TypeVar("_Given")
 _Found = TypeVar("_Found")
+
+
+def _uuid(gpu: str) -> str | None:
+    """The UUID of a GPU by what Ray calls it, the driver's number or the UUID itself."""
+    return read_uuids().get(int(gpu)) if gpu.isdigit() else gpu
 
 
 class RankActor:
@@ -30,9 +37,17 @@ class RankActor:
         self._probe_rank = probe.probe_rank
         self._store: object = None
 
-    def identify(self) -> tuple[str, int]:
-        """The Ray node id and the process id."""
-        return ray.get_runtime_context().get_node_id(), os.getpid()
+    def identify(self) -> Seen:
+        """Where this came up. CUDA is left alone: what holds the GPU before is still to be seen."""
+        context = ray.get_runtime_context()
+        gpus = context.get_accelerator_ids().get("GPU", [])
+        gpu = gpus[0] if gpus else None
+        return Seen(
+            node_id=context.get_node_id(),
+            pid=os.getpid(),
+            gpu_id=gpu,
+            gpu_uuid=None if gpu is None else _uuid(gpu),
+        )
 
     def open_store(self) -> tuple[str, int]:
         """Open a TCP store on a free port of this node; returns its address."""

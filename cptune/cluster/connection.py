@@ -39,7 +39,7 @@ class RayNode:
 
 
 @contextmanager
-def connected(address: str, *, cpus: int) -> Generator[list[RayNode]]:
+def connected(address: str, *, cpus: int, gpus: int | None = None) -> Generator[list[RayNode]]:
     """Connect to Ray and give its nodes; a local Ray is started for this and ended with it.
 
     Until it ends, standard output is standard error: Ray prints there what became of a worker.
@@ -47,13 +47,14 @@ def connected(address: str, *, cpus: int) -> Generator[list[RayNode]]:
     Args:
         address: "local", or the address of a running cluster.
         cpus: Logical CPUs of a local Ray: one for each rank, however many cores there are.
+        gpus: GPUs of a local Ray; what Ray finds where omitted.
 
     Raises:
         SpecError: when the address is none.
         ClusterError: when Ray cannot be started or reached.
     """
     with _reaped() if address == LOCAL else nullcontext(), _own_exit_code() as take_signals:
-        _start(address, cpus=cpus)
+        _start(address, cpus=cpus, gpus=gpus)
         take_signals()
         with redirect_stdout(sys.stderr):
             try:
@@ -62,7 +63,7 @@ def connected(address: str, *, cpus: int) -> Generator[list[RayNode]]:
                 ray.shutdown()
 
 
-def _start(address: str, *, cpus: int) -> None:
+def _start(address: str, *, cpus: int, gpus: int | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     knock(address)
@@ -72,6 +73,7 @@ def _start(address: str, *, cpus: int) -> None:
             ray.init(
                 address=LOCAL,
                 num_cpus=cpus,
+                num_gpus=gpus,
                 include_dashboard=False,
                 object_store_memory=_OBJECT_STORE_BYTES,
                 logging_level=logging.ERROR,

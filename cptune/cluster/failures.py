@@ -9,7 +9,14 @@ from typing import TypeVar
 
 import ray.exceptions
 
-from cptune.bench.job import PEER_LOST, MemoryBudgetExceededError
+from cptune.bench.job import (
+    PEER_LOST,
+    DeviceError,
+    DeviceMemoryError,
+    DirtyDeviceError,
+    MemoryBudgetExceededError,
+    OtherDeviceError,
+)
 from cptune.domain.outcome import Failure, MemoryShortage, OomKind, OutcomeKind
 from cptune.errors import ClusterError
 
@@ -17,12 +24,20 @@ Result = TypeVar("Result")
 
 #: The most telling first: a rank that ran out of memory explains its peers' broken connections.
 _TELLING = (
+    OutcomeKind.NOT_APPLIED,
     OutcomeKind.OUT_OF_MEMORY,
+    OutcomeKind.DIRTY_DEVICE,
     OutcomeKind.CRASHED,
     OutcomeKind.NODE_LOST,
     OutcomeKind.COMMUNICATION,
     OutcomeKind.TIMEOUT,
 )
+_TYPED = (MemoryBudgetExceededError, DeviceMemoryError, DeviceError)
+#: A rank on another device than it was placed on: what was asked for was not applied.
+_OF_DEVICES: dict[type[DeviceError], OutcomeKind] = {
+    DirtyDeviceError: OutcomeKind.DIRTY_DEVICE,
+    OtherDeviceError: OutcomeKind.NOT_APPLIED,
+}
 _TIMED_OUT = ("timed out", "timeout")
 _SHOWN_LINES = 3  # of a traceback, in the message of a crash
 
@@ -39,7 +54,7 @@ def failure_from(exc: BaseException, *, rank: int | None, node: str | None) -> F
     """The failure that an exception of a trial stands for."""
     shortage = None
     # DTensor re-raises what an operator raised as a RuntimeError of its own.
-    exc = next((one for one in _chain(exc) if isinstance(one, MemoryBudgetExceededError)), exc)
+    exc = next((one for one in _chain(exc) if isinstance(one, _TYPED)), exc)
     if isinstance(exc, MemoryBudgetExceededError):
         kind, message = OutcomeKind.OUT_OF_MEMORY, str(exc)
         shortage = MemoryShortage(
@@ -47,6 +62,10 @@ def failure_from(exc: BaseException, *, rank: int | None, node: str | None) -> F
             asked_bytes=exc.asked_bytes,
             free_bytes=exc.free_bytes,
         )
+    elif isinstance(exc, DeviceMemoryError):
+        kind, message, shortage = OutcomeKind.OUT_OF_MEMORY, str(exc), exc.shortage
+    elif isinstance(exc, DeviceError):
+        kind, message = _OF_DEVICES.get(type(exc), OutcomeKind.CRASHED), str(exc)
     elif isinstance(exc, ray.exceptions.OutOfMemoryError):
         kind, message = OutcomeKind.NODE_LOST, f"Ray ended rank {rank}: its node ran out of memory"
     elif isinstance(exc, ray.exceptions.ActorDiedError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -19,6 +19,7 @@ from cptune.bench.calls import RankCall
 from cptune.bench.job import ProbeJob, RankJob
 from cptune.cluster.actors import RankActor
 from cptune.cluster.connection import RayNode
+from cptune.cluster.seats import CpuSeats, Seats, Seen
 from cptune.domain.outcome import Failure, RankReport
 from cptune.domain.placement import Device, refuse_shared
 from cptune.domain.probe import EdgeReading
@@ -39,13 +40,20 @@ class Gang:
         devices: One actor for each, grouped by node.
         nodes: The Ray nodes, in the order in which their names first appear in `devices`.
         threads: Torch threads of an actor.
+        seats: How actors come to hold the devices; as CPU processes where omitted.
 
     Raises:
-        ClusterError: when two devices are one, or the nodes cannot be reserved in time.
+        ClusterError: when two devices are one, Ray has too few GPUs, or the nodes cannot be
+            reserved in time.
     """
 
     def __init__(
-        self, devices: Sequence[Device], *, nodes: Sequence[RayNode], threads: int
+        self,
+        devices: Sequence[Device],
+        *,
+        nodes: Sequence[RayNode],
+        threads: int,
+        seats: Seats | None = None,
     ) -> None:
         try:
             refuse_shared(devices)
@@ -54,7 +62,12 @@ class Gang:
         self._devices, self._threads = tuple(devices), threads
         self._names = list(dict.fromkeys(device.node for device in devices))
         self._nodes = dict(zip(self._names, nodes, strict=True))
+        self._seats = seats or CpuSeats()
+        self._counts = {
+            name: self._seats.count(self._of(name), node) for name, node in self._nodes.items()
+        }
         self._reservation = self._reserve()
+        self._started: list[tuple[str, Any]] = []  # (node, actor), node by node
         self._actors: dict[str, Any] = {}
         self._pids: dict[str, int] = {}
         self._store: tuple[str, int] | None = None
@@ -63,7 +76,7 @@ class Gang:
     def _reserve(self) -> PlacementGroup:
         nodes = [self._nodes[name] for name in self._names]
         group = placement_group(
-            [{"CPU": node.cpus} for node in nodes],
+            [self._seats.reserved(node) for node in nodes],
             strategy="STRICT_SPREAD",
             bundle_label_selector=[{_NODE_ID: node.node_id} for node in nodes],  # each its own node
         )
@@ -71,52 +84,77 @@ class Gang:
             ray.get(group.ready(), timeout=_READY_S)
         except ray.exceptions.GetTimeoutError as exc:
             remove_placement_group(group)
-            want = ", ".join(f"{node.cpus:g} CPUs of {name}" for name, node in self._nodes.items())
-            free = ray.available_resources().get("CPU", 0.0)
+            want = ", ".join(
+                f"{_text(self._seats.reserved(node))} of {name}"
+                for name, node in self._nodes.items()
+            )
+            free = ray.available_resources()
+            left = _text({what: free.get(what, 0.0) for what in self._seats.reserved(nodes[0])})
             raise ClusterError(
-                f"cannot reserve {want} within {_READY_S:g} s: {free:g} CPUs are free in all",
+                f"cannot reserve {want} within {_READY_S:g} s: {left} are free in all",
                 hint="end the other jobs of this cluster: a measured node is not shared",
             ) from exc
         return group
 
+    def _of(self, name: str) -> list[Device]:
+        return [device for device in self._devices if device.node == name]
+
     def start(self) -> None:
         """Begin to start the actors; `ready` waits for them."""
         actor = cast(Any, ray.remote(RankActor))
-        for device in self._devices:
-            sharing = sum(other.node == device.node for other in self._devices)
-            cpus = self._nodes[device.node].cpus / sharing
-            self._actors[device.name] = actor.options(
-                num_cpus=int(cpus * 100) / 100,
-                max_restarts=0,
-                max_task_retries=0,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(
-                    placement_group=self._reservation,
-                    placement_group_bundle_index=self._names.index(device.node),
-                ),
-            ).remote(threads=self._threads)
+        for bundle, (name, node) in enumerate(self._nodes.items()):
+            count = self._counts[name]
+            for _ in range(count):
+                started = actor.options(
+                    **self._seats.options(node, sharing=count),
+                    max_restarts=0,
+                    max_task_retries=0,
+                    scheduling_strategy=PlacementGroupSchedulingStrategy(
+                        placement_group=self._reservation, placement_group_bundle_index=bundle
+                    ),
+                ).remote(threads=self._threads)
+                self._started.append((name, started))
 
     def ready(self) -> tuple[str, int]:
-        """Wait until every actor is up on its own node; returns the address of their store.
+        """Wait until every actor is up and holds its device; returns the address of their store.
 
         Raises:
-            ClusterError: when an actor does not come up, or on another node than its device's.
+            ClusterError: when an actor does not come up, or on another node or device than wanted.
         """
         if self._store is not None:
             return self._store
         try:
             seen = ray.get(
-                [actor.identify.remote() for actor in self._actors.values()], timeout=_READY_S
+                [actor.identify.remote() for _, actor in self._started], timeout=_READY_S
             )
-            first = next(iter(self._actors.values()))
-            self._store = ray.get(first.open_store.remote(), timeout=_READY_S)
         except ray.exceptions.RayError as exc:
             raise ClusterError(f"the actors did not come up within {_READY_S:g} s: {exc}") from exc
-        for device, (node_id, pid) in zip(self._devices, seen, strict=True):
-            wanted = self._nodes[device.node].node_id
-            if node_id != wanted:
-                raise ClusterError(f"{device.name} came up on node {node_id}, wanted {wanted}")
-            self._pids[device.name] = pid
+        self._seat(seen)
+        first = self._actors[self._devices[0].name]
+        try:
+            self._store = ray.get(first.open_store.remote(), timeout=_READY_S)
+        except ray.exceptions.RayError as exc:
+            raise ClusterError(f"an actor was lost before it opened the store: {exc}") from exc
         return self._store
+
+    def _seat(self, seen: Sequence[Seen]) -> None:
+        """Give every device its actor, and end those that no rank is on."""
+        pairs = list(zip(self._started, seen, strict=True))
+        for name, node in self._nodes.items():
+            own = [(actor, one) for (place, actor), one in pairs if place == name]
+            for _, one in own:
+                if one.node_id != node.node_id:
+                    raise ClusterError(
+                        f"an actor of {name} came up on node {one.node_id}, wanted {node.node_id}"
+                    )
+            devices = self._of(name)
+            places = self._seats.match(devices, [one for _, one in own])
+            for device, place in zip(devices, places, strict=True):
+                self._actors[device.name], found = own[place]
+                self._pids[device.name] = found.pid
+            for place, (actor, _) in enumerate(own):
+                if place not in places:
+                    ray.kill(actor, no_restart=True)
 
     def next_prefix(self) -> str:
         """A prefix for the store that no trial of this gang had before."""
@@ -145,7 +183,7 @@ class Gang:
 
     def stop(self) -> None:
         """Kill every actor and wait until the processes of this host are gone."""
-        for actor in self._actors.values():
+        for _, actor in self._started:
             ray.kill(actor, no_restart=True)
         here = socket.gethostname()
         ours = [
@@ -153,6 +191,7 @@ class Gang:
             for device in self._devices
             if device.name in self._pids and device.node.split("#")[0] == here
         ]
+        self._started.clear()
         self._actors.clear()
         self._pids.clear()
         self._store = None
@@ -167,6 +206,10 @@ class Gang:
         """Kill every actor and free the reservation."""
         self.stop()
         remove_placement_group(self._reservation)
+
+
+def _text(resources: Mapping[str, float]) -> str:
+    return " and ".join(f"{count:g} {what}s" for what, count in resources.items())
 
 
 def _wait_gone(pids: Sequence[int]) -> None:

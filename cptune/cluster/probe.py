@@ -70,13 +70,13 @@ def probe_cluster(
 
 
 def _note_transport(plan: ProbePlan) -> list[str]:
-    """What the transport of today's trials does not use, where the topology speaks of it."""
+    """What this transport does not use, where the topology speaks of it."""
     unused = {kind for edge in plan.edges if (kind := edge.kind) not in (None, NETWORK)}
     if not unused:
         return []
     return [
-        f"{TRANSPORT}, the transport of trials, copies through host memory: edges of kind "
-        f"{', '.join(sorted(unused))} tell what trials get, not what those links could do"
+        f"{TRANSPORT}, the transport of trials on CPU processes, copies through host memory: edges "
+        f"of kind {', '.join(sorted(unused))} tell what those get, not what the links could do"
     ]
 
 

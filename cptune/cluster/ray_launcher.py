@@ -13,9 +13,11 @@ from cptune.bench.job import GRACE_S, RankJob, Rendezvous
 from cptune.cluster.failures import failure_from, most_telling
 from cptune.cluster.gang import Gang
 from cptune.domain.candidate import Candidate
+from cptune.domain.devices import DeviceKind
 from cptune.domain.outcome import Failure, Measurement, OutcomeKind, RankReport, measurement_from
 from cptune.domain.placement import Device, Placement, RankPlace, place
-from cptune.domain.study import SweepSpec
+from cptune.domain.study import SweepSpec, TraceKind
+from cptune.errors import ClusterError
 
 _TIMED_SHARE = 0.5  # of the trial deadline: no step is added after it
 _COLLECTIVE_SHARE = 0.5  # of the trial deadline: a stuck collective must time out well before it
@@ -83,6 +85,7 @@ class RayLauncher:
         reports, failures = self._collect(answers)
         if failures:
             self._gang.replace()
+            _refuse_other_devices(failures)
             return most_telling(failures)
         ordered = tuple(sorted(reports, key=lambda report: report.rank))
         return measurement_from(
@@ -109,7 +112,8 @@ class RayLauncher:
             lengths=self._lengths,
             seed=spec.search.seed,
             rendezvous=rendezvous,
-            trace=spec.budget.trace,
+            trace=_trace(spec.budget.trace, one.device),
+            device=one.device.kind,
         )
 
     def _collect(self, answers: Sequence[_Answer]) -> tuple[list[RankReport], list[Failure]]:
@@ -144,6 +148,22 @@ class RayLauncher:
             rank=places[0].rank,
             node=places[0].device.node,
         )
+
+
+def _trace(asked: TraceKind, device: Device) -> TraceKind:
+    """On a GPU a step is always traced: nothing else tells what its communication exposes."""
+    return TraceKind.STEP if device.kind == DeviceKind.CUDA and asked is TraceKind.OFF else asked
+
+
+def _refuse_other_devices(failures: Sequence[Failure]) -> None:
+    """End the sweep when a rank was not on the device that it was placed on.
+
+    Raises:
+        ClusterError: with what the rank said.
+    """
+    for one in failures:
+        if one.kind is OutcomeKind.NOT_APPLIED:
+            raise ClusterError(f"rank {one.rank} on {one.node}: {one.message}")
 
 
 def _explain_silence(failures: Sequence[Failure]) -> bool:

@@ -11,6 +11,8 @@ from cptune.cluster.connection import LOCAL, RayNode, connected
 from cptune.cluster.gang import Gang
 from cptune.cluster.inventory import cpu_devices, discover_cluster
 from cptune.cluster.ray_launcher import RayLauncher
+from cptune.cluster.seats import CpuSeats, GpuSeats
+from cptune.domain.devices import DeviceKind, gpu_devices, kind_of_trials
 from cptune.domain.study import SweepSpec
 from cptune.errors import ClusterError
 from topology.discover import discover
@@ -32,10 +34,12 @@ def joined_cluster(address: str, *, ranks: int) -> Generator[tuple[list[RayNode]
     Raises:
         ClusterError: when the cluster cannot be reached or does not answer.
     """
-    with connected(address, cpus=ranks) as nodes:
+    here = discover() if address == LOCAL else None
+    gpus = None if here is None else sum(len(node.gpus) for node in here.nodes)
+    with connected(address, cpus=ranks, gpus=gpus) as nodes:
         if not nodes:
             raise ClusterError(f"Ray at {address} has no living node")
-        yield nodes, discover() if address == LOCAL else discover_cluster(nodes)
+        yield nodes, here or discover_cluster(nodes)
 
 
 @contextmanager
@@ -50,7 +54,9 @@ def ready_for_trials(
         ClusterError: when the actors cannot be placed.
     """
     assert spec.cluster.world_size is not None, "the spec is resolved"
-    devices = cpu_devices(topology, world_size=spec.cluster.world_size)
+    world_size = spec.cluster.world_size
+    on_gpus = kind_of_trials(spec.cluster, topology) is DeviceKind.CUDA
+    devices = (gpu_devices if on_gpus else cpu_devices)(topology, world_size=world_size)
     sizes = [device.memory_bytes for device in devices if device.memory_bytes is not None]
     capacity = spec.cluster.device_memory_bytes or min(sizes, default=0)
     if capacity == 0:
@@ -58,8 +64,15 @@ def ready_for_trials(
             "the memory of the devices is not known",
             hint="set cluster.device_memory_bytes in the spec",
         )
+    used = {device.node for device in devices}
+    held = [node for node, one in zip(nodes, topology.nodes, strict=True) if one.name in used]
     per_node = max(1, len(devices) // len(topology.nodes))
-    gang = Gang(devices, nodes=nodes, threads=max(1, (os.cpu_count() or 1) // per_node))
+    gang = Gang(
+        devices,
+        nodes=held,
+        threads=max(1, (os.cpu_count() or 1) // per_node),
+        seats=GpuSeats() if on_gpus else CpuSeats(),
+    )
     try:
         gang.start()
         launcher = RayLauncher(

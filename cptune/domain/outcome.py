@@ -76,14 +76,14 @@ class EdgeReport:
     `seconds` runs from the post of the exchanges to the return of their waits, so that
     bytes / seconds is a lower bound of the link. `idle_s` and `busy_s` are the same seconds of one
     pass of attention with nothing computed, alone on the links and with all other groups at the
-    same time; None: not tried.
+    same time; None: not tried. `seconds` is None where the host's clock does not see a transfer.
     """
 
     peer_rank: int
     axis: str
     sent_bytes: int
     received_bytes: int
-    seconds: float
+    seconds: float | None
     idle_s: float | None = None
     busy_s: float | None = None
 
@@ -98,7 +98,9 @@ class RankReport:
     """What one rank saw over the timed steps; peaks are over warm-up and timed steps together.
 
     `*_exposed_s` are the seconds blocked in waits of each timed step; `trace` is of another step,
-    after them. `warmup_s` are the steps before, which count for nothing else.
+    after them. `warmup_s` are the steps before, which count for nothing else. None among
+    `tp_exposed_s`: it could not be seen in that step. `used_bytes` is what the driver of a GPU says
+    that the process holds after the timed steps, with its context and the buffers of NCCL.
     """
 
     rank: int
@@ -106,7 +108,7 @@ class RankReport:
     pid: int
     gpu_uuid: str | None
     step_s: tuple[float, ...]
-    tp_exposed_s: tuple[float, ...]
+    tp_exposed_s: tuple[float | None, ...]
     cp_exposed_s: tuple[float, ...]
     dp_exposed_s: tuple[float, ...]
     pp_exposed_s: tuple[float, ...]
@@ -126,6 +128,7 @@ class RankReport:
     warmup_s: tuple[float, ...] = ()
     memory: MemorySplit | None = None
     kept: Kept | None = None
+    used_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +138,9 @@ class Measurement:
     `step_s` is the median over steps of the slowest rank, `step_ci_share` half its 95% interval
     over itself (None: too few steps), and `noisy` says that this is more than was wanted.
 
-    Exposed seconds are per step and the mean over ranks. By `interval-union` they are what no
-    compute hid of the transfers of the one traced step, which took `traced_step_s`; by
+    Exposed seconds are per step and the mean over ranks. By `interval-union`, and on a GPU by
+    `device-intervals`, they are what no compute hid of the transfers of the one traced step, which
+    took `traced_step_s`; by
     `blocked-in-wait`, where no step was traced, they are equal to the blocked seconds.
 
     Blocked seconds are on each rank the median over the timed steps of the time in waits, late
@@ -231,13 +235,12 @@ def measurement_from(
 
 def _exposed(reports: tuple[RankReport, ...]) -> dict[str, Any]:
     """The exposed and blocked seconds of a measurement."""
-    blocked = {
-        axis: fmean(median(getattr(report, f"{axis}_exposed_s")) for report in reports)
-        for axis in (one.value for one in Axis)
-    }
+    blocked = {axis: _blocked(reports, axis) for axis in (one.value for one in Axis)}
     found: dict[str, Any] = {f"{axis}_blocked_s": value for axis, value in blocked.items()}
     traces = [report.trace for report in reports if report.trace is not None]
     if len(traces) < len(reports):
+        if None in blocked.values():
+            raise ValueError("no step was traced, and waits could not be seen; wanted a trace")
         return found | {
             "exposed_method": BLOCKED_IN_WAIT,
             **{f"{axis}_exposed_s": value for axis, value in blocked.items()},
@@ -245,10 +248,23 @@ def _exposed(reports: tuple[RankReport, ...]) -> dict[str, Any]:
     for axis in blocked:
         found[f"{axis}_exposed_s"] = _mean(traces, axis, "exposed_s")
     return found | {
-        "exposed_method": INTERVAL_UNION,
+        "exposed_method": _method(traces),
         "cp_comm_s": _mean(traces, Axis.CP.value, "communication_s"),
         "traced_step_s": max(trace.step_s for trace in traces),
     }
+
+
+def _blocked(reports: tuple[RankReport, ...], axis: str) -> float | None:
+    """Seconds in waits per step, the mean over ranks; None where one of them could not see it."""
+    seen = [getattr(report, f"{axis}_exposed_s") for report in reports]
+    if any(value is None for steps in seen for value in steps):
+        return None
+    return fmean(median(steps) for steps in seen)
+
+
+def _method(traces: list[RankTrace]) -> str:
+    rows = (trace.whole(Axis.CP.value) for trace in traces)
+    return next((row.method for row in rows if row is not None), INTERVAL_UNION)
 
 
 def _mean(traces: list[RankTrace], axis: str, name: str) -> float:

@@ -59,10 +59,12 @@ class TraceKind(StrEnum):
 class ClusterSpec:
     """The hardware that the recipe is for. None: what the inventory finds.
 
-    `device_memory_bytes` 0 is the device's own; on CPU it is a budget per rank. `gpu`,
-    `gpus_per_node`, `network_bytes_per_s` and `topology` describe hardware that is not here; where
-    trials run, the inventory decides. `gather_hops` and `reduce_hops` are what all-gathers and
-    all-reduces measured on a slow fabric: [ranks, seconds that each rank adds], ascending.
+    `device_memory_bytes` 0 is the device's own; on CPU it is a budget per rank. Where trials run,
+    `gpu` is the name of the GPUs found or "cpu", which means CPU processes also where there are
+    some; to a plan it may name any. `gpus_per_node`, `network_bytes_per_s` and `topology` describe
+    hardware that is not here; where trials run, the inventory decides. `gather_hops` and
+    `reduce_hops` are what all-gathers and all-reduces measured on a slow fabric: [ranks, seconds
+    that each rank adds], ascending.
     """
 
     world_size: int | None = None

@@ -7,6 +7,10 @@ from enum import StrEnum
 
 #: Rows of `Exposed` by the union of intervals of a traced step.
 INTERVAL_UNION = "interval-union"
+#: The same of a GPU: intervals between events in the queues of the device.
+DEVICE_INTERVALS = "device-intervals"
+#: Rows by the intervals of a traced step; which of them says whose clock it was.
+BY_INTERVALS = frozenset({INTERVAL_UNION, DEVICE_INTERVALS})
 #: Rows of `Exposed` by running the same plan without its transfers.
 ABLATION = "ablation"
 #: Seconds that a rank stood still in waits and blocking collectives, for whatever reason.
@@ -63,7 +67,7 @@ class Span:
 class Exposed:
     """Communication of one rank over one axis in one step. None: it could not be told.
 
-    By `INTERVAL_UNION`, a transfer is under way from when the last of its partners was ready for
+    By intervals, a transfer is under way from when the last of its partners was ready for
     it. Until then a rank that stands still waits for a late peer. While that peer stands still for
     a transfer itself, or for a third rank that does, the wait is communication, of the axis and
     layer of the transfer that moves at the end of the chain; while it computes, it is imbalance.
@@ -72,7 +76,7 @@ class Exposed:
         axis: "tp", "cp", "dp", "pp" or "world".
         layer: Number in the whole model; None for what belongs to no layer, and for a whole axis.
         whole: Whether this is the row of the whole axis.
-        method: `INTERVAL_UNION` or `ABLATION`.
+        method: One of `BY_INTERVALS`, or `ABLATION`.
         communication_s: How long a transfer was under way, or a late peer was waited for which
             stood still for one.
         exposed_s: How much of it no compute of this rank hid.
@@ -108,7 +112,8 @@ class RankTrace:
     exposed: tuple[Exposed, ...]
     spans: tuple[Span, ...] = ()
 
-    def whole(self, axis: str, *, method: str = INTERVAL_UNION) -> Exposed | None:
-        """The row of a whole axis."""
+    def whole(self, axis: str, *, method: str | None = None) -> Exposed | None:
+        """The row of a whole axis; by the intervals of the step, whatever clock gave them."""
+        wanted = BY_INTERVALS if method is None else {method}
         found = (one for one in self.exposed if one.whole and one.axis == axis)
-        return next((one for one in found if one.method == method), None)
+        return next((one for one in found if one.method in wanted), None)

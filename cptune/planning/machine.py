@@ -12,17 +12,21 @@ from cptune.domain.study import ClusterSpec, SweepSpec
 from cptune.domain.workload import FULL_LENGTHS, Workload
 from cptune.errors import SpecError
 from cptune.predict.case import Case, Machine
-from cptune.predict.facts import GpuFacts, gpu_of_driver, read_curve, read_gpu
+from cptune.predict.facts import gpu_of_driver, read_curve, read_gpu
+from cptune.predict.found import (
+    NETWORK_BYTES_PER_S,
+    PCIE_BYTES_PER_S,
+    island_of,
+    network_of,
+    smallest_node,
+)
 from topology.errors import TopologyError
-from topology.nouns import LinkKind, Node, Topology
+from topology.nouns import Topology
 
 if TYPE_CHECKING:
     from cptune.balance.work import Tokens
 
 _NODE_SIZE = 8
-_NETWORK_BYTES_PER_S = 50e9  # 400 Gb/s a GPU, the usual fabric of 8-GPU nodes
-#: What a copy between GPUs reaches without NVLink: PCIe 4 x16, one way.
-_PCIE_BYTES_PER_S = 25e9
 
 
 def build_case(spec: SweepSpec) -> Case:
@@ -81,9 +85,9 @@ def build_machine(cluster: ClusterSpec) -> Machine:
             "cluster.world_size | missing, wanted the number of ranks to plan for",
             hint="set cluster.world_size, or cluster.topology to an inventory that lists the GPUs",
         )
-    node_size = cluster.gpus_per_node or _smallest_node(found) or _NODE_SIZE
-    island, link = _island(gpu, node_size, found)
-    network = cluster.network_bytes_per_s or _network(found) or _NETWORK_BYTES_PER_S
+    node_size = cluster.gpus_per_node or smallest_node(found) or _NODE_SIZE
+    island, link = island_of(gpu, node_size, found)
+    network = cluster.network_bytes_per_s or network_of(found) or NETWORK_BYTES_PER_S
     return Machine(
         gpu=gpu,
         world_size=world,
@@ -134,45 +138,8 @@ def _gpus(found: Topology | None) -> int:
     return 0 if found is None else sum(len(node.gpus) for node in found.nodes)
 
 
-def _with_gpus(found: Topology | None) -> list[Node]:
-    return [] if found is None else [node for node in found.nodes if node.gpus]
-
-
-def _smallest_node(found: Topology | None) -> int:
-    return min((len(node.gpus) for node in _with_gpus(found)), default=0)
-
-
-def _island(gpu: GpuFacts, node_size: int, found: Topology | None) -> tuple[int, float]:
-    """Size of the smallest island, and what each GPU sends inside it."""
-    nodes = _with_gpus(found)
-    if not nodes:
-        size = gpu.domain_size or node_size
-        if gpu.nvlink_bytes_per_s:
-            return size, gpu.nvlink_bytes_per_s
-        return node_size, _PCIE_BYTES_PER_S
-    size = min(len(island) for node in nodes for island in node.islands)
-    rates = [
-        link.bytes_per_s
-        for node in nodes
-        for link in node.gpu_links
-        if link.kind is LinkKind.NVLINK and link.bytes_per_s
-    ]
-    if size == 1:
-        return node_size, _PCIE_BYTES_PER_S
-    return size, min(rates, default=gpu.nvlink_bytes_per_s)
-
-
-def _network(found: Topology | None) -> float:
-    """NIC bytes per second and GPU, of the node that has least."""
-    shares = [
-        sum(nic.speed_bytes_per_s or 0.0 for nic in node.nics) / len(node.gpus)
-        for node in _with_gpus(found)
-    ]
-    return min(shares, default=0.0)
-
-
 def island_rule(case: Case) -> int | None:
     """How many ranks of tp one island holds; None where nothing is known to be fast."""
     machine = case.machine
-    fast = machine.island_bytes_per_s > _PCIE_BYTES_PER_S
+    fast = machine.island_bytes_per_s > PCIE_BYTES_PER_S
     return machine.island_size if fast else None

@@ -51,12 +51,20 @@ class Line:
         """As `at`, for counts and bytes."""
         return round(self.at(first, second))
 
-    def steps(self, first: Sequence[float], second: Sequence[float]) -> tuple[float, ...]:
-        """Quantile by quantile: step i of one run has nothing to do with step i of another."""
+    def steps(
+        self, first: Sequence[float | None], second: Sequence[float | None]
+    ) -> tuple[float | None, ...]:
+        """Quantile by quantile: step i of one run has nothing to do with step i of another.
+
+        Of unknown seconds nothing is known at another depth either.
+        """
         count = min(len(first), len(second))
+        low, high = _known(first), _known(second)
+        if low is None or high is None:
+            return (None,) * count
         return tuple(
             self.at(one, two)
-            for one, two in zip(_spread(first, count), _spread(second, count), strict=True)
+            for one, two in zip(_spread(low, count), _spread(high, count), strict=True)
         )
 
 
@@ -145,7 +153,15 @@ def _report(one: RankReport, two: RankReport, line: Line) -> RankReport:
         edges=tuple(_edge(*pair, line) for pair in zip(one.edges, two.edges, strict=True)),
         memory=memory,
         kept=kept,
+        used_bytes=None
+        if one.used_bytes is None or two.used_bytes is None
+        else line.whole(one.used_bytes, two.used_bytes),
     )
+
+
+def _known(seconds: Sequence[float | None]) -> list[float] | None:
+    known = [one for one in seconds if one is not None]
+    return known if len(known) == len(seconds) else None
 
 
 def _sizes(one: _Sizes, two: _Sizes, line: Line) -> _Sizes:
@@ -159,5 +175,7 @@ def _edge(one: EdgeReport, two: EdgeReport, line: Line) -> EdgeReport:
         two,
         sent_bytes=line.whole(one.sent_bytes, two.sent_bytes),
         received_bytes=line.whole(one.received_bytes, two.received_bytes),
-        seconds=line.at(one.seconds, two.seconds),
+        seconds=None
+        if one.seconds is None or two.seconds is None
+        else line.at(one.seconds, two.seconds),
     )

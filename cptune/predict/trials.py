@@ -1,4 +1,4 @@
-"""What is expected of the trials of a sweep on CPU processes, and what finished ones teach."""
+"""What is expected of the trials of a sweep, and what finished ones teach."""
 
 from __future__ import annotations
 
@@ -17,26 +17,21 @@ from cptune.domain.trial import Predicted, Trial
 from cptune.domain.units import bytes_text
 from cptune.predict.calibrate import UNCALIBRATED, Calibration, Residual, calibrate
 from cptune.predict.case import Case, Machine
-from cptune.predict.facts import read_gpu
 from cptune.predict.prediction import Predictor
 from cptune.predict.trial_memory import TrialMemoryModel
 
-#: gloo between two ranks of one host, each way at once: 32 MB in 75 to 95 ms on two cores.
-_LOOPBACK_BYTES_PER_S = 0.4e9
 _MOST_EXPOSED = 0.99  # so that a step that only waited still says something of its compute
 
 
 class TrialPredictor:
-    """Predicts the candidates of a resolved spec with the constants of the `cpu` device.
+    """Predicts the candidates of a resolved spec on the machine that the trials run on.
 
-    Their rates are those of no processor in particular, so the first finished trial is believed
-    whole. What is learnt depends on the measured trials alone, so a resumed sweep predicts as one
-    that never stopped.
+    The first finished trial is believed whole. What is learnt depends on the measured trials alone,
+    so a resumed sweep predicts as one that never stopped.
 
     Args:
         spec: The resolved spec.
-        nodes: Nodes that the ranks are spread over.
-        capacity_bytes: Budget of a rank.
+        machine: What the trials run on.
         documents: What the lengths of the workload come to, where its mask uses them.
     """
 
@@ -44,11 +39,17 @@ class TrialPredictor:
         self,
         spec: SweepSpec,
         *,
-        nodes: int,
-        capacity_bytes: int,
+        machine: Machine,
         documents: DocumentLoad | None = None,
     ) -> None:
-        self._case = _case(spec, nodes=nodes, capacity_bytes=capacity_bytes, documents=documents)
+        self._case = Case(
+            model=spec.model,
+            workload=spec.workload,
+            machine=machine,
+            stack=spec.stack.kind,
+            pipeline=spec.stack.pipeline,
+            documents=documents,
+        )
         self._memory = TrialMemoryModel(self._case)
         self._plain = Predictor(self._case, memory=self._memory)
         self._predictor = self._plain
@@ -129,28 +130,3 @@ class TrialPredictor:
             predicted_peak_bytes=said.memory.likely_bytes,
             measured_peak_bytes=seen.peak_allocated_bytes,
         )
-
-
-def _case(
-    spec: SweepSpec, *, nodes: int, capacity_bytes: int, documents: DocumentLoad | None
-) -> Case:
-    assert spec.cluster.world_size is not None, "the spec is resolved"
-    node_size = max(1, spec.cluster.world_size // nodes)
-    machine = Machine(
-        gpu=read_gpu("cpu"),
-        world_size=spec.cluster.world_size,
-        node_size=node_size,
-        island_size=node_size,
-        island_bytes_per_s=_LOOPBACK_BYTES_PER_S,
-        network_bytes_per_s=spec.cluster.network_bytes_per_s or _LOOPBACK_BYTES_PER_S,
-        capacity_bytes=capacity_bytes,
-        memory_margin=spec.cluster.memory_margin,
-    )
-    return Case(
-        model=spec.model,
-        workload=spec.workload,
-        machine=machine,
-        stack=spec.stack.kind,
-        pipeline=spec.stack.pipeline,
-        documents=documents,
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from statistics import fmean
 from typing import Any
 
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from cptune.bench.timeline import seconds
 from cptune.domain.outcome import Measurement
-from cptune.domain.timeline import ABLATION, INTERVAL_UNION, Exposed, RankTrace, Span
+from cptune.domain.timeline import ABLATION, BY_INTERVALS, Exposed, RankTrace, Span
 from cptune.domain.trial import Trial
 
 _UNKNOWN = "unknown"
@@ -57,19 +58,19 @@ def trace_answer(
         "traced_step_s": seen.traced_step_s,
         "exposed_share": seen.exposed_share,
         "clock_error_s": max(trace.clock_error_s for trace in traces.values()),
-        "communication": _rows(traces.values(), method=INTERVAL_UNION),
-        "ablation": _rows(traces.values(), method=ABLATION),
+        "communication": _rows(traces.values(), methods=BY_INTERVALS),
+        "ablation": _rows(traces.values(), methods={ABLATION}),
         "links": [row | _contention(seen, row) for row in _links(traces, spans)],
         "trace_file": trace_file,
     }
 
 
-def _rows(traces: Iterable[RankTrace], *, method: str) -> list[Row]:
+def _rows(traces: Iterable[RankTrace], *, methods: AbstractSet[str]) -> list[Row]:
     """Means over the ranks that have the row, whole axes first, then their layers."""
     held: dict[tuple[str, bool, int | None], list[Exposed]] = defaultdict(list)
     for trace in traces:
         for one in trace.exposed:
-            if one.method == method:
+            if one.method in methods:
                 held[one.axis, one.whole, one.layer].append(one)
     return [
         {
@@ -83,7 +84,7 @@ def _rows(traces: Iterable[RankTrace], *, method: str) -> list[Row]:
             "ranks": len(rows),
         }
         for (axis, whole, layer), rows in held.items()
-        if method == ABLATION or any(one.bytes for one in rows)
+        if ABLATION in methods or any(one.bytes for one in rows)
     ]
 
 

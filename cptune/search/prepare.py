@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cptune.domain.candidate import Candidate
+from cptune.domain.devices import DeviceKind, kind_of_trials
 from cptune.domain.rules import Setting, Violation, why_unsupported
 from cptune.domain.stack import Stack, StackSpec
 from cptune.domain.stamp import Stamp
@@ -14,6 +15,7 @@ from cptune.domain.trial import Trial
 from cptune.domain.units import bytes_text
 from cptune.domain.workload import ModelShape
 from cptune.errors import SpecError
+from cptune.search.devices import gpu_count, settle_devices
 from cptune.search.sampler import check_storage
 from cptune.search.space import SearchSpace, build_space, choose_baseline, explicit
 from topology.nouns import Topology
@@ -61,9 +63,12 @@ def resolve(spec: SweepSpec, topology: Topology | None) -> SweepSpec:
     """
     world = spec.cluster.world_size
     if topology is not None:
-        refuse_gpus(spec, topology)
-        world = world or sum(node.cpus or 1 for node in topology.nodes)
-        _refuse_crowding(world, topology)
+        spec = settle_devices(spec, topology)
+        if kind_of_trials(spec.cluster, topology) is DeviceKind.CUDA:
+            world = world or gpu_count(topology)
+        else:
+            world = world or sum(node.cpus or 1 for node in topology.nodes)
+            _refuse_crowding(world, topology)
     assert world is not None, "without a world size the topology is known"
     axes = explicit(spec.axes, world_size=world, global_batch_seqs=spec.workload.global_batch_seqs)
     cluster = replace(spec.cluster, world_size=world)
@@ -88,20 +93,6 @@ def trial_stack(asked: StackSpec) -> StackSpec:
     if wrong:
         raise SpecError("\n".join(wrong), hint="another stack can be planned with `cptune plan`")
     return trials
-
-
-def refuse_gpus(spec: SweepSpec, topology: Topology) -> None:
-    """Refuse to try on CPU processes what the user may believe to run on GPUs.
-
-    Raises:
-        SpecError: when there are GPUs and the spec does not say "cpu".
-    """
-    gpus = sum(len(node.gpus) for node in topology.nodes)
-    if gpus and spec.cluster.gpu != "cpu":
-        raise SpecError(
-            f"cluster | {gpus} GPUs found, but trials run on CPU processes only",
-            hint='set cluster.gpu = "cpu" to try the layouts on CPU processes',
-        )
 
 
 def refuse_other_batch(trials: Sequence[Trial], stamp: Stamp) -> None:

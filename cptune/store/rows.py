@@ -69,6 +69,7 @@ _REPORTED = (
     "first_loss",
     "first_grad_norm",
     "sample_hash",
+    "used_bytes",
 )
 _STEP_EXPOSED = ("tp_exposed_s", "cp_exposed_s", "dp_exposed_s", "pp_exposed_s")
 _PREDICTED = {
@@ -156,7 +157,7 @@ def edge_rows(trial: Trial) -> list[Row]:
             "bytes": edge.sent_bytes,
             "received_bytes": edge.received_bytes,
             "seconds": edge.seconds,
-            "bytes_per_s": edge.sent_bytes / edge.seconds if edge.seconds > 0 else None,
+            "bytes_per_s": edge.sent_bytes / edge.seconds if edge.seconds else None,
             "idle_s": edge.idle_s,
             "busy_s": edge.busy_s,
         }

@@ -86,7 +86,7 @@ _TIMING = ("round", "step_ci_share", "noisy")
 #: Columns that files of this version may lack, since they were written before there was one.
 _LATER: dict[str, frozenset[str]] = {
     "trials": frozenset({*_TRACED_TRIAL, *_TIMING, *_SPLIT, *_DEPTH}),
-    "ranks": frozenset({*_TRACED_RANK, *_SPLIT, *_KEPT}),
+    "ranks": frozenset({*_TRACED_RANK, *_SPLIT, *_KEPT, "used_bytes"}),
     "recipes": frozenset(_SPLIT),
     "edges": frozenset(_CONTENTION),
     "steps": frozenset({"is_warmup"}),
@@ -159,6 +159,7 @@ RANKS = _schema(
         "kernel_ran": _WORD,
         **dict.fromkeys(("first_loss", "first_grad_norm"), _REAL),
         "sample_hash": _WORD,
+        "used_bytes": _WHOLE,
         **dict.fromkeys(_TRACED_RANK, _REAL),
         **_SPLIT,
         **_KEPT,

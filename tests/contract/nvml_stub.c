@@ -11,6 +11,8 @@
 #include <string.h>
 
 #define NOT_SUPPORTED 3
+#define NOT_FOUND 6
+#define INSUFFICIENT_SIZE 7
 #define MAX_LINES 4096
 
 typedef void *Device; /* index + 1 */
@@ -26,6 +28,7 @@ typedef struct {
     union { unsigned uiVal; unsigned long long ullVal; double dVal; } value;
 } FieldValue;
 typedef struct { unsigned long long total, free, used; } Memory;
+typedef struct { unsigned pid; unsigned long long used; unsigned gi, ci; } ProcessInfo;
 typedef struct { unsigned char clusterUuid[16]; int status; unsigned cliqueId, state; } Fabric;
 typedef struct { unsigned version; Fabric fabric; unsigned healthMask; } FabricV;
 
@@ -130,6 +133,35 @@ int nvmlDeviceGetName(Device d, char *out, unsigned size) {
 }
 int nvmlDeviceGetUUID(Device d, char *out, unsigned size) {
     return text("nvmlDeviceGetUUID", number_of(d), out, size);
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, Device *out) {
+    for (int index = 0, code = 0; index < 64; index++) {
+        const char *answer = find("nvmlDeviceGetUUID", index, -1, -1, &code);
+        if (answer && !strcmp(answer, uuid)) {
+            *out = (char *)0 + index + 1;
+            return 0;
+        }
+    }
+    return NOT_FOUND;
+}
+/* The answer is `pid:bytes pid:bytes ...`; bytes `?` are those that the driver does not tell. */
+int nvmlDeviceGetComputeRunningProcesses_v3(Device d, unsigned *count, ProcessInfo *out) {
+    int code, found = 0, read = 0;
+    unsigned pid;
+    char bytes[24];
+    const char *answer = find("nvmlDeviceGetComputeRunningProcesses", number_of(d), -1, -1, &code);
+    if (!answer) return code;
+    while (sscanf(answer, " %u:%23s%n", &pid, bytes, &read) == 2) {
+        if (out && (unsigned)found < *count) {
+            memset(&out[found], 0, sizeof *out);
+            out[found].pid = pid;
+            out[found].used = bytes[0] == '?' ? ~0ULL : strtoull(bytes, NULL, 10);
+        }
+        found++;
+        answer += read;
+    }
+    *count = (unsigned)found;
+    return found && !out ? INSUFFICIENT_SIZE : 0;
 }
 int nvmlDeviceGetPciInfo_v3(Device d, PciInfo *out) {
     return pci("nvmlDeviceGetPciInfo", number_of(d), -1, out);

@@ -1,4 +1,11 @@
-"""The device of a run, the reason where there is none, and what is kept of the run."""
+"""The device of a run, the reason where there is none, and what is kept of the run.
+
+On a machine with torch, numpy, pyarrow, nvidia-ml-py and pytest alone, from the project's root:
+
+    PYTHONPATH=. python3 -m pytest -c /dev/null --rootdir=. tests/gpu -ra --record tests/gpu/results
+
+The product's own pytest options want plugins that such a machine does not have.
+"""
 
 import os
 from pathlib import Path
@@ -22,6 +29,9 @@ def device_type(config: pytest.Config) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # The markers that the project's options name, for a run without them.
+    config.addinivalue_line("markers", "gpu: needs one CUDA device")
+    config.addinivalue_line("markers", "timeout(seconds): of pytest-timeout, where it is there")
     if folder := config.getoption("--record", default=os.environ.get("OUT")):
         record = GpuRecord(Path(folder), device_type=device_type(config))
         config.pluginmanager.register(record, "gpu_record")
@@ -43,3 +53,16 @@ def gpu(request: pytest.FixtureRequest) -> torch.device:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device: torch.cuda.is_available() is False")
     return torch.device("cuda", 0)
+
+
+@pytest.fixture(
+    scope="session", params=["cpu", "ticket", pytest.param("cuda", marks=pytest.mark.gpu)]
+)
+def kind(request: pytest.FixtureRequest) -> str:
+    """The device under test: CPU processes keep the tests themselves honest without a GPU.
+
+    `ticket` is one that is told, watched and timed as a GPU is.
+    """
+    if request.param == "cuda":
+        request.getfixturevalue("gpu")
+    return request.param

@@ -1,13 +1,9 @@
 """Every line that only a CUDA device runs: each kernel that loads there, alone and on ranks.
 
-On one Hopper GPU, from the root of the repository (torch for CUDA, pytest, pytest-timeout and numpy
-are all it needs; flash-attn is used where it is installed):
-
-    python3 -m pytest tests/gpu -W default --record tests/gpu/results
-
-It takes less than four minutes, passes, and skips the kernels whose libraries are not installed,
-each with the reason; the file it leaves holds device, versions, seconds and errors. A rehearsal on
-any machine, with the kernels for CPU in their place: --device cpu.
+One run on a Hopper GPU (conftest.py has the command; flash-attn is used where it is installed)
+takes less than four minutes, passes, and skips the kernels whose libraries are not installed, each
+with the reason; the file it leaves holds device, versions, seconds and errors. A rehearsal on any
+machine, with the kernels for CPU in their place: --device cpu.
 """
 
 import json

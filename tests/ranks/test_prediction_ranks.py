@@ -12,6 +12,7 @@ from cptune.bench.mesh import build_mesh
 from cptune.bench.step import TrainStep
 from cptune.domain.candidate import candidate_from_axes
 from cptune.domain.workload import Precision
+from cptune.predict.found import cpu_machine
 from cptune.predict.trials import TrialPredictor
 from cptune.search.prepare import resolve
 from cptune.spec import load_quickstart
@@ -94,7 +95,8 @@ def predictor_for(axes, precision, capacity_bytes):
     spec = spec_of(precision)
     world = candidate_from_axes(axes).layout.world_size
     spec = replace(spec, cluster=replace(spec.cluster, world_size=world))
-    return TrialPredictor(spec, nodes=1, capacity_bytes=capacity_bytes)
+    machine = cpu_machine(spec.cluster, nodes=1, capacity_bytes=capacity_bytes)
+    return TrialPredictor(spec, machine=machine)
 
 
 #: Halves differ from single precision in what each kind of tensor weighs, not in which there are.

@@ -13,6 +13,7 @@ from cptune.cluster.ray_launcher import RayLauncher
 from cptune.curve import CurvePlan, CurveStudy
 from cptune.domain.asked import CurveAsked
 from cptune.domain.outcome import OutcomeKind
+from cptune.predict.limits import Hardware
 from cptune.search.prepare import resolve
 
 AMPLE_BYTES = 1 << 30
@@ -46,7 +47,7 @@ def curve_of(trials, *, cps, launcher=lambda inner: inner):
         AskedAlone(resolve(spec, None), CurveAsked(seq_lens="512,1024", cp=cps)),
         launcher_of=lambda at: launcher(ample.on(at)),
         capacity_bytes=AMPLE_BYTES,
-        cores=[None],
+        hardware=Hardware(cores=(None,)),
         keep=lambda row, rows: None,
     )
     return study.run()

@@ -64,7 +64,7 @@ def test_a_recorded_inventory_of_one_node_is_held_to_this_one(processes):
     done = topology_of(processes, "probe", "--cp", "2", "--payload-mib", "1", path)
 
     assert done.returncode == 1, done.stderr
-    assert "edges of kind PIX tell what trials get" in " ".join(done.stdout.split())
+    assert "edges of kind PIX tell what those get" in " ".join(done.stdout.split())
     assert "error: recorded/cuda0 -> recorded/cuda1 (ranks 0 -> 1, PIX)" in done.stderr
 
 

@@ -11,6 +11,7 @@ from cptune.domain.asked import CurveAsked
 from cptune.domain.memory import MemorySplit
 from cptune.domain.outcome import OutcomeKind
 from cptune.errors import SpecError
+from cptune.predict.limits import Hardware
 from cptune.report.curve import curve_lines, row_cells
 from cptune.report.figures import curve_figure
 from cptune.search.prepare import resolve
@@ -61,7 +62,7 @@ def study(*, rest_of, step_of=lambda tokens, cp: 1.0, asked=None, loss_of=lambda
         plan,
         launcher_of=launcher_of,
         capacity_bytes=CAPACITY,
-        cores=[None],
+        hardware=Hardware(cores=(None,)),
         keep=lambda row, rows: kept.append(len(rows)),
     )
     return made.run(), tried, kept
@@ -128,7 +129,7 @@ def test_an_illegal_degree_of_the_axes_is_a_row_with_its_reason():
         plan,
         launcher_of=lambda at: launcher,
         capacity_bytes=CAPACITY,
-        cores=[None],
+        hardware=Hardware(cores=(None,)),
         keep=lambda row, rows: None,
     )
 
@@ -147,7 +148,7 @@ def test_a_trial_that_crashed_is_not_bisected():
         plan,
         launcher_of=lambda at: launcher,
         capacity_bytes=CAPACITY,
-        cores=[None],
+        hardware=Hardware(cores=(None,)),
         keep=lambda row, rows: None,
     )
 

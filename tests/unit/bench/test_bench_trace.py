@@ -5,7 +5,9 @@ import threading
 import pytest
 
 from cptune.bench.clocks import ClockOffset
+from cptune.bench.collectives import watch_all
 from cptune.bench.partners import Ready, standstill
+from cptune.bench.readings import HostClock
 from cptune.bench.recorder import Recorder, Transfer
 from cptune.bench.trace import rank_trace
 from cptune.bench.waits import Standstill, Wait
@@ -71,7 +73,7 @@ def clock():
 
 @pytest.fixture
 def recorder(clock):
-    return Recorder({"g": "tp"}, clock=clock)
+    return Recorder({"g": "tp"}, clock=HostClock(clock))
 
 
 def test_exposed_is_told_by_axis_and_by_layer(recorder, clock):
@@ -179,6 +181,23 @@ def test_the_end_of_a_message_is_stamped_when_it_comes_not_when_it_is_waited_for
 
     assert (one.stop_s, one.stamp) == (2.0, Stamp.COMPLETED)
     assert recorder.blocked == [(one, (5.0, 5.0))]
+
+
+def test_the_works_of_a_batch_are_one_for_each_message_or_one_for_all(recorder, clock):
+    def posted(count):
+        return [recorder.post("keys", axis="cp", size_bytes=8, channel="0>1") for _ in range(count)]
+
+    class Done:
+        def wait(self):
+            pass
+
+    assert len(watch_all(recorder, [Done(), Done()], posted(2))) == 2
+    assert len(watch_all(recorder, [Done()], posted(3))) == 1
+    with pytest.raises(AssertionError, match="2 works for 3 messages"):
+        watch_all(recorder, [Done(), Done()], posted(3))
+    recorder.transfers = recorder.transfers[:5]
+    recorder.close()
+    assert all(one.stop_s is not None for one in recorder.transfers)
 
 
 def test_what_a_message_met_is_raised_where_it_is_waited_for(recorder):

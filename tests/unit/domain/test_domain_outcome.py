@@ -1,5 +1,7 @@
 """Reports of ranks joined into one measurement, placements, and the views of a trial."""
 
+from dataclasses import replace
+
 import pytest
 from fakes import (
     candidate,
@@ -15,6 +17,7 @@ from fakes import (
 from cptune.domain.layout import Coordinates, ParallelLayout
 from cptune.domain.outcome import OutcomeKind, measurement_from
 from cptune.domain.placement import Device, place
+from cptune.domain.timeline import DEVICE_INTERVALS
 
 
 def test_a_step_lasts_as_long_as_its_slowest_rank():
@@ -173,3 +176,27 @@ def test_two_ranks_never_share_a_gpu_that_two_nodes_report():
 
     with pytest.raises(ValueError, match=r"ranks 0 \(host#0/cuda0\) and 1 \(host#1/.* on GPU-7"):
         place(ParallelLayout(cp=2), twins)
+
+
+def on_gpu(rank, **changes):
+    """A rank whose waits of tensor parallelism nobody saw in its timed steps."""
+    return rank_report(rank, tp_exposed_s=(None, None), **changes)
+
+
+def test_waits_that_nobody_saw_are_unknown_and_the_traced_step_tells_what_was_exposed():
+    trace = rank_trace()
+    trace = replace(
+        trace, exposed=tuple(replace(row, method=DEVICE_INTERVALS) for row in trace.exposed)
+    )
+
+    joined = measurement_from((on_gpu(0, trace=trace), on_gpu(1, trace=trace)), tokens_per_step=1)
+
+    assert joined.tp_blocked_s is None
+    assert joined.cp_blocked_s == 0.0
+    assert (joined.tp_exposed_s, joined.cp_exposed_s) == pytest.approx((0.0, 0.02))
+    assert joined.exposed_method == "device-intervals"
+
+
+def test_waits_that_nobody_saw_and_no_traced_step_are_no_measurement():
+    with pytest.raises(ValueError, match="wanted a trace"):
+        measurement_from((on_gpu(0), rank_report(1)), tokens_per_step=1)

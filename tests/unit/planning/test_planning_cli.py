@@ -155,10 +155,11 @@ def test_an_inventory_that_is_none_is_refused(tmp_path, capsys):
     assert "cannot read" in err
 
 
-def document_spec(tmp_path, lengths):
+def document_spec(tmp_path, lengths, *, gpu="H100-SXM-80GB"):
     path = tmp_path / "documents.toml"
     packed = f'seq_len = 32768\nmask = "document"\nlengths = "{lengths}"'
-    path.write_text(SPEC.replace("seq_len = 131072", packed).replace("cp = [4, 8]", "cp = [1, 8]"))
+    text = SPEC.replace("seq_len = 131072", packed).replace("cp = [4, 8]", "cp = [1, 8]")
+    path.write_text(text.replace("H100-SXM-80GB", gpu))
     return str(path)
 
 
@@ -192,7 +193,7 @@ def test_a_file_of_lengths_beside_the_spec_makes_a_straggler(tmp_path, capsys, m
 @pytest.mark.parametrize("command", ["plan", "explain", "sweep"])
 def test_a_bad_file_of_lengths_exits_2_with_line_and_value(tmp_path, capsys, command, text, said):
     (tmp_path / "x.txt").write_text(text, encoding="latin-1")
-    spec = document_spec(tmp_path, "x.txt")
+    spec = document_spec(tmp_path, "x.txt", gpu="cpu" if command == "sweep" else "H100-SXM-80GB")
     more = ("--runs", str(tmp_path / "runs")) if command == "sweep" else ()
     code, out, err = call(capsys, command, spec, *more)
     assert (code, out) == (2, "")

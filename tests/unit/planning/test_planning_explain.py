@@ -10,6 +10,7 @@ from cptune.domain.layout import ParallelLayout
 from cptune.errors import SpecError
 from cptune.planning.explain import explain
 from cptune.planning.plan import plan
+from cptune.predict.found import cpu_machine
 from cptune.predict.trials import TrialPredictor
 from cptune.search.prepare import resolve
 from cptune.spec import parse
@@ -324,6 +325,8 @@ def test_a_plan_for_cpu_processes_says_what_a_sweep_expects_of_them():
     )  # fmt: skip
     memory = explain(one, Asked(cp=2, data_parallel=DataParallelKind.DDP))["memory"]
     candidate = Candidate(layout=ParallelLayout(cp=2, dp=2), sharding=ShardingKind.ZIGZAG, stages=1)
-    said = TrialPredictor(resolve(one, None), nodes=1, capacity_bytes=16_500_000).predict(candidate)
+    resolved = resolve(one, None)
+    machine = cpu_machine(resolved.cluster, nodes=1, capacity_bytes=16_500_000)
+    said = TrialPredictor(resolved, machine=machine).predict(candidate)
     for name in ("peak_lo_bytes", "peak_bytes", "peak_hi_bytes"):
         assert memory[name] == getattr(said, name)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fakes import edge_report, measured
+from fakes import edge_report, measured, rank_trace
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,3 +119,26 @@ def test_a_line_is_read_exactly_and_never_below_zero(base, each, depths):
 def test_depths_that_do_not_ascend_are_refused(depths):
     with pytest.raises(ValueError, match="wanted two that ascend"):
         Line(shallow=depths[0], deep=depths[1], layers=depths[2])
+
+
+def test_what_is_unknown_at_one_depth_is_unknown_at_full_depth():
+    def on_gpu(layers):
+        seen = seen_at(layers)
+        reports = tuple(
+            replace(
+                report,
+                tp_exposed_s=(None,) * len(report.step_s),
+                used_bytes=1000 * layers,
+                edges=(edge_report(1, seconds=None),),
+                trace=rank_trace(),
+            )
+            for report in seen.ranks
+        )
+        return measurement_from(reports, tokens_per_step=256)
+
+    drawn = extrapolate(on_gpu(2), on_gpu(4), LINE, tokens_per_step=256)
+
+    assert drawn.tp_blocked_s is None
+    assert {one.tp_exposed_s for one in drawn.ranks} == {(None,) * 5}
+    assert drawn.ranks[0].edges[0].seconds is None
+    assert drawn.ranks[0].used_bytes == 16000

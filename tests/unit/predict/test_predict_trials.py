@@ -7,6 +7,7 @@ from fakes import candidate, measured, out_of_memory, sweep_spec, trial_of
 
 from cptune.domain.outcome import OutcomeKind
 from cptune.predict.facts import read_gpu
+from cptune.predict.found import cpu_machine
 from cptune.predict.memory import MemoryModel
 from cptune.predict.prediction import Predictor
 from cptune.predict.trials import TrialPredictor
@@ -16,7 +17,9 @@ ONE, TWO, FOUR = candidate(dp=4), candidate(cp=2, dp=2), candidate(cp=4)
 
 
 def predictor(capacity_bytes=1 << 40):
-    return TrialPredictor(resolve(sweep_spec(), None), nodes=1, capacity_bytes=capacity_bytes)
+    spec = resolve(sweep_spec(), None)
+    machine = cpu_machine(spec.cluster, nodes=1, capacity_bytes=capacity_bytes)
+    return TrialPredictor(spec, machine=machine)
 
 
 def slow(one, *, number, times=3.0, peak=1.0):

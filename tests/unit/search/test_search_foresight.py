@@ -18,6 +18,7 @@ from fakes import (
 from cptune.domain.outcome import Failure, MemoryShortage, OomKind, OutcomeKind
 from cptune.domain.recipe import Evidence
 from cptune.domain.study import Budget, Objective
+from cptune.predict.found import cpu_machine
 from cptune.predict.trials import TrialPredictor
 from cptune.search.choose import Limits
 from cptune.search.foresight import LearningLedger
@@ -142,7 +143,9 @@ def test_without_a_prediction_everything_is_tried():
 
 
 def learning(trials=()):
-    predictor = TrialPredictor(resolve(sweep_spec(), None), nodes=1, capacity_bytes=1 << 40)
+    spec = resolve(sweep_spec(), None)
+    machine = cpu_machine(spec.cluster, nodes=1, capacity_bytes=1 << 40)
+    predictor = TrialPredictor(spec, machine=machine)
     observer = RecordingObserver()
     return LearningLedger(MemoryLedger(trials), predictor, observer), predictor, observer
 

@@ -252,17 +252,12 @@ def test_the_world_is_every_cpu_that_is_found():
     assert resolve(spec, found).cluster.world_size == 3
 
 
-def test_gpus_are_not_silently_tried_as_cpus():
-    found = Topology(source="nvml", nodes=(node(gpus=1), node("node1", gpus=1)))
+def test_the_world_is_every_gpu_that_is_found_unless_the_spec_says_cpu():
+    found = Topology(source="nvml", nodes=(node(cpus=3, gpus=1), node("node1", cpus=3, gpus=1)))
 
-    with pytest.raises(
-        SpecError, match=r"^cluster \| 2 GPUs found, but trials run on CPU"
-    ) as caught:
-        resolve(sweep_spec(), found)
-
-    assert caught.value.hint == ('set cluster.gpu = "cpu" to try the layouts on CPU processes')
-    spec = sweep_spec('[cluster]\ngpu = "cpu"\nworld_size = 4\n')
-    assert resolve(spec, found).cluster.world_size == 4
+    assert resolve(sweep_spec("[cluster]\n"), found).cluster.world_size == 2
+    spec = sweep_spec('[cluster]\ngpu = "cpu"\n')
+    assert resolve(spec, found).cluster == replace(spec.cluster, world_size=6)
 
 
 def test_what_no_candidate_could_run_is_refused_at_once():

@@ -67,7 +67,9 @@ RICH = replace(
                     1,
                     gpu_uuid="GPU-1",
                     first_loss=math.pi,
-                    edges=(edge_report(0),),
+                    tp_exposed_s=(None, None),  # as on a GPU
+                    used_bytes=900,
+                    edges=(edge_report(0, seconds=None),),
                     trace=rank_trace(clock_offset_s=-2.5, clock_error_s=0.001),
                 ),
             ),
