@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cptune.errors import LedgerError
@@ -18,18 +19,43 @@ def write_durably(path: Path, data: bytes) -> None:
     Raises:
         LedgerError: when the file cannot be written; nothing of it is left.
     """
-    if path.exists() and not path.is_file():
-        raise LedgerError(f"cannot write {path}: it is there and is no regular file")
-    temporary = path.with_name(
-        f"{TEMPORARY_PREFIX}{path.name}-{os.getpid()}-{secrets.token_hex(4)}"
-    )
-    try:
+    with _temporary(path) as temporary:
         with temporary.open("xb") as handle:
             handle.write(data)
             handle.flush()
             os.fsync(handle.fileno())
         temporary.replace(path)
         sync_directory(path.parent)
+
+
+def check_writable(path: Path) -> None:
+    """Try what `write_durably` will do, short of the rename: what is there stays as it is.
+
+    Raises:
+        LedgerError: when the file could not be written.
+    """
+    with _temporary(path) as temporary:
+        temporary.open("xb").close()
+        temporary.unlink()
+
+
+@contextmanager
+def _temporary(path: Path) -> Generator[Path]:
+    """A temporary name beside a file; nothing is left under it after an error.
+
+    Raises:
+        LedgerError: for whatever the system refused inside.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise LedgerError(f"cannot write {path}: it is there and is no regular file")
+        temporary = path.with_name(
+            f"{TEMPORARY_PREFIX}{path.name}-{os.getpid()}-{secrets.token_hex(4)}"
+        )
+    except OSError as exc:
+        raise LedgerError(f"cannot write {path}: {exc.strerror or exc}") from exc
+    try:
+        yield temporary
     except OSError as exc:
         with suppress(OSError):
             temporary.unlink()
