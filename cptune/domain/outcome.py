@@ -12,7 +12,14 @@ from cptune.domain import timing
 from cptune.domain.depth import Depth
 from cptune.domain.layout import Axis
 from cptune.domain.memory import Kept, MemorySplit
-from cptune.domain.timeline import BLOCKED_IN_WAIT, INTERVAL_UNION, RankTrace
+from cptune.domain.timeline import (
+    ABLATION,
+    BLOCKED_IN_WAIT,
+    INTERVAL_UNION,
+    Exposed,
+    RankTrace,
+    of_whole_axes,
+)
 from cptune.domain.timing import CI_SHARE
 
 
@@ -179,6 +186,21 @@ class Measurement:
     def exposed_s(self) -> float:
         """Exposed communication of all axes, seconds per step."""
         return self.tp_exposed_s + self.cp_exposed_s + self.dp_exposed_s + self.pp_exposed_s
+
+    @property
+    def exposures(self) -> list[Exposed]:
+        """Exposed communication of each axis that moved anything, by both methods.
+
+        Empty where no step was traced.
+        """
+        traces = [report.trace for report in self.ranks if report.trace is not None]
+        return of_whole_axes(traces) if len(traces) == len(self.ranks) else []
+
+    @property
+    def lacks_ablation(self) -> bool:
+        """Whether its exposed communication is known by the intervals of a step alone."""
+        rows = [row for one in self.ranks if one.trace is not None for row in one.trace.exposed]
+        return bool(self.exposures) and all(row.method != ABLATION for row in rows)
 
     @property
     def exposed_share(self) -> float:

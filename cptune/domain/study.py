@@ -145,8 +145,9 @@ class Budget:
     to `max_steps` and `timed_s` seconds, until half the 95% interval of their median is within
     `ci_share` of it; `trace` says what follows. `trial_s` is the deadline of one trial, after which
     its ranks are replaced. The finalists are measured in turns for `finalist_rounds` rounds after
-    the search. A model with more layers than both `depths` is tried at these two and extrapolated;
-    its finalists, and what is chosen, run at full depth.
+    the search; `finalist_trace` says what follows the steps of the first, unless `trace` is off. A
+    model with more layers than both `depths` is tried at these two and extrapolated; its finalists,
+    and what is chosen, run at full depth.
     """
 
     trials: int = 20
@@ -159,6 +160,7 @@ class Budget:
     ci_share: float = CI_SHARE
     timed_s: float = 60.0
     finalist_rounds: int = 2
+    finalist_trace: TraceKind = TraceKind.ABLATION
     depths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

@@ -94,14 +94,33 @@ def extrapolate(
     phases = ("forward_peak_bytes", "backward_peak_bytes", "peak_allocated_bytes")
     return replace(
         seen,
+        **_exposed(first, second, line),
         depth=Depth(
             layers_measured=(line.shallow, line.deep),
+            layers=line.layers,
             step_lo_s=max(0.0, seen.step_s - off),
             step_hi_s=seen.step_s + off,
             peak_lo_bytes=seen.peak_allocated_bytes,
             peak_hi_bytes=max(getattr(seen, name) for name in phases),
         ),
     )
+
+
+_EXPOSED = ("tp_exposed_s", "cp_exposed_s", "dp_exposed_s", "pp_exposed_s", "cp_comm_s")
+
+
+def _exposed(first: Measurement, second: Measurement, line: Line) -> dict[str, Any]:
+    """The line of what the two traced steps exposed; each trace itself stays that of its depth."""
+    if first.traced_step_s is None or second.traced_step_s is None:
+        return {}
+    pairs = {
+        name: (getattr(first, name), getattr(second, name)) for name in (*_EXPOSED, "traced_step_s")
+    }
+    return {
+        name: line.at(one, two)
+        for name, (one, two) in pairs.items()
+        if one is not None and two is not None
+    }
 
 
 def _standard_error(seen: Measurement) -> float:

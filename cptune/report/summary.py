@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cptune.domain.outcome import Measurement
 from cptune.domain.recipe import Recipe
+from cptune.domain.timeline import ABLATION, WORLD
 from cptune.domain.trial import Trial
 from cptune.domain.units import bytes_text
 
@@ -75,9 +76,22 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         f"tp {seen.tp_exposed_s * 1e3:,.1f}, cp {seen.cp_exposed_s * 1e3:,.1f}, "
         f"dp {seen.dp_exposed_s * 1e3:,.1f}, pp {seen.pp_exposed_s * 1e3:,.1f} ms "
         f"({seen.exposed_method})",
+        *_by_ablation(seen),
         f"attention kernel {seen.kernel}",
         *_expected(recipe),
     ]
+
+
+def _by_ablation(seen: Measurement) -> list[str]:
+    """The same by another method, where it was tried."""
+    if seen.lacks_ablation:
+        return []
+    found = [
+        f"{row.axis} unknown" if row.exposed_s is None else f"{row.axis} {row.exposed_s * 1e3:,.1f}"
+        for row in seen.exposures
+        if row.method == ABLATION and row.axis != WORLD
+    ]
+    return [f"by {ABLATION}: {', '.join(found)} ms"] if found else []
 
 
 def _certainty(seen: Measurement) -> str:

@@ -71,6 +71,7 @@ _DEPTH = {
     "step_hi_s": _REAL,
     "peak_lo_bytes": _WHOLE,
     "peak_hi_bytes": _WHOLE,
+    "layers": _WHOLE,
 }
 _AXES = {
     **dict.fromkeys(("tp", "cp", "pp", "vpp", "dp", "ulysses", "stages", "micro_batch"), _WHOLE),

@@ -67,6 +67,7 @@ def test_rings_read_standard_input(capsys):
         (["probe", "--cp", "1"], "wanted 2 ranks or more"),
         (["probe", "--cp", "2", "--share", "7"], "share is 7.0"),
         (["probe", "--cp", "2", "none.txt"], "cannot read none.txt"),
+        (["probe", "--cp", "2", "--out", "no/such/edges"], "--out: cannot write no/such/edges: No"),
         (["probe", "--cp", "2", "--bogus"], "unknown option --bogus"),
         (["probe"], "--cp is missing"),
     ],

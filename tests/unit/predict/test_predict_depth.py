@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from fakes import edge_report, measured
+from fakes import edge_report, measured, rank_trace
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +50,27 @@ def seen_at(layers, *, spread=0.0, steps=5, backward=700):
         for report in made.ranks
     ]
     return measurement_from(tuple(reports), tokens_per_step=256)
+
+
+def traced_at(layers):
+    """The same with a traced step on each rank."""
+    row = rank_trace().whole("cp")
+    seen = seen_at(layers)
+    row = replace(row, exposed_s=0.001 * layers + 0.01, communication_s=0.002 * layers)
+    trace = rank_trace(step_s=0.1 * layers, exposed=(row,))
+    reports = tuple(replace(one, trace=trace) for one in seen.ranks)
+    return measurement_from(reports, tokens_per_step=256)
+
+
+def test_what_is_exposed_is_drawn_too_and_the_trace_stays_that_of_its_depth():
+    found = extrapolate(traced_at(2), traced_at(4), LINE, tokens_per_step=256)
+
+    assert found.cp_exposed_s == pytest.approx(0.001 * 16 + 0.01)
+    assert found.cp_comm_s == pytest.approx(0.002 * 16)
+    assert found.traced_step_s == pytest.approx(0.1 * 16)
+    assert found.exposed_share == pytest.approx(traced_at(16).exposed_share)
+    assert found.exposed_method == "interval-union"
+    assert found.ranks[0].trace == traced_at(4).ranks[0].trace
 
 
 def test_what_grows_by_the_layer_is_exact_at_full_depth():
