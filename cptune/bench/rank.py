@@ -16,12 +16,14 @@ from cptune.bench.job import RankJob
 from cptune.bench.memory import TensorBudget, process_peak_bytes, restart_process_peak
 from cptune.bench.mesh import Mesh, build_mesh, joined
 from cptune.bench.steady import Steps, run_steadily
-from cptune.bench.step import TrainStep
-from cptune.bench.trace import trace_trial
+from cptune.bench.step import StepResult, TrainStep
+from cptune.bench.trace import trace_ablated, trace_step
 from cptune.domain.candidate import Recompute
 from cptune.domain.layout import Axis
 from cptune.domain.memory import Kept
 from cptune.domain.outcome import EdgeReport, RankReport
+from cptune.domain.study import TraceKind
+from cptune.domain.timeline import RankTrace
 from cptune.domain.workload import AttentionMask, Precision
 from cptune.predict import saved
 from cptune.predict.shares import stage_share
@@ -43,16 +45,27 @@ def run_rank(job: RankJob) -> RankReport:
         with memory:
             step = _build_step(job, mesh=mesh, cp=cp, memory=memory)
             feed = Feed(job, packs=step.packs, ids=_own_ids(job, mesh))
+            traced: list[RankTrace] = []
+
+            def trace(index: int) -> StepResult:
+                samples = feed.samples(index)
+                with memory.uncounted():
+                    result, seen = trace_step(step, samples, mesh=mesh, cp=cp, memory=memory)
+                traced.append(seen)
+                return result
+
             steps = run_steadily(
                 lambda index: step.run(feed.samples(index)),
                 rule=job.stop_rule,
                 start_timing=lambda: _start_timing(cp, feed),
+                trace=trace if job.trace is TraceKind.STEP else None,
             )
         report = _report(job, mesh=mesh, step=step, memory=memory, steps=steps, feed=feed)
-        samples = feed.samples(job.warmup_steps + job.steps)
-        trace = trace_trial(job.trace, step, samples, mesh=mesh, cp=cp, memory=memory)
+        if job.trace is TraceKind.ABLATION:
+            samples = feed.samples(job.warmup_steps + job.steps)
+            traced.append(trace_ablated(step, samples, mesh=mesh, cp=cp, memory=memory))
         edges = contended_edges(job.trace, report.edges, mesh=mesh, cp=cp, memory=memory)
-        return replace(report, trace=trace, edges=edges)
+        return replace(report, trace=traced[-1] if traced else None, edges=edges)
 
 
 def _start_timing(cp: ContextParallel, feed: Feed) -> None:

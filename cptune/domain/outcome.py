@@ -104,8 +104,8 @@ class EdgeReport:
 class RankReport:
     """What one rank saw over the timed steps; peaks are over warm-up and timed steps together.
 
-    `*_exposed_s` are the seconds blocked in waits of each timed step; `trace` is of another step,
-    after them. `warmup_s` are the steps before, which count for nothing else.
+    `*_exposed_s` are the seconds blocked in waits of each timed step; `trace` is of another step.
+    `warmup_s` are the steps before, which count for nothing else.
     """
 
     rank: int
