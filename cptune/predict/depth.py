@@ -47,6 +47,10 @@ class Line:
         """The value at the third count, not below 0."""
         return max(0.0, first + (second - first) * self.reach)
 
+    def seconds(self, first: float, second: float) -> float:
+        """As `at`, and not below the second: layers only add, whatever the noise of both says."""
+        return max(second, self.at(first, second))
+
     def whole(self, first: int, second: int) -> int:
         """As `at`, for counts and bytes."""
         return round(self.at(first, second))
@@ -55,7 +59,7 @@ class Line:
         """Quantile by quantile: step i of one run has nothing to do with step i of another."""
         count = min(len(first), len(second))
         return tuple(
-            self.at(one, two)
+            self.seconds(one, two)
             for one, two in zip(_spread(first, count), _spread(second, count), strict=True)
         )
 
@@ -117,7 +121,7 @@ def _exposed(first: Measurement, second: Measurement, line: Line) -> dict[str, A
         name: (getattr(first, name), getattr(second, name)) for name in (*_EXPOSED, "traced_step_s")
     }
     return {
-        name: line.at(one, two)
+        name: line.seconds(one, two)
         for name, (one, two) in pairs.items()
         if one is not None and two is not None
     }

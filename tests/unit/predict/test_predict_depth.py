@@ -140,3 +140,7 @@ def test_a_line_is_read_exactly_and_never_below_zero(base, each, depths):
 def test_depths_that_do_not_ascend_are_refused(depths):
     with pytest.raises(ValueError, match="wanted two that ascend"):
         Line(shallow=depths[0], deep=depths[1], layers=depths[2])
+
+
+def test_a_quantile_that_falls_with_the_layers_is_kept_at_what_was_seen():
+    assert LINE.steps([0.3, 0.4, 0.5], [0.2, 0.45, 0.7]) == pytest.approx((0.2, 0.75, 1.9))

@@ -144,6 +144,15 @@ def test_what_is_chosen_was_run_at_full_depth():
     assert depths.ran[-1] == (LAYERS, CP1.key)
 
 
+@pytest.mark.parametrize("slope", [0.0, -0.02])
+def test_a_step_that_takes_no_longer_with_more_layers_draws_no_line(slope):
+    depths = Depths(step_of=lambda layers, tried: 0.2 + slope * min(layers, 4))
+    seen = launch(depths, CP1)
+
+    assert [layers for layers, _ in depths.ran] == [2, 4, LAYERS]
+    assert seen.depth is None
+
+
 def test_what_two_depths_took_says_how_long_full_depth_takes():
     _, ledger = sweep(Depths(), CP1)
     times = {"started_at": "2026-01-02T03:04:05+00:00", "finished_at": "2026-01-02T03:04:08+00:00"}
