@@ -45,8 +45,10 @@ def control_lines(judged: Sequence[Judged]) -> list[str]:
 
 
 def _figures(seen: Measurement) -> tuple[str, str, str, str]:
+    depth = seen.depth
+    band = f" ({depth.step_lo_s * 1e3:,.0f}-{depth.step_hi_s * 1e3:,.0f})" if depth else ""
     return (
-        f"{NOISY if seen.noisy else ''}{seen.step_s * 1e3:,.0f}",
+        f"{NOISY if seen.noisy else ''}{seen.step_s * 1e3:,.0f}{band}",
         f"{seen.tokens_per_s:,.0f}",
         bytes_text(seen.peak_allocated_bytes),
         f"{seen.exposed_share:.1%}",

@@ -180,6 +180,7 @@ def test_a_figure_drawn_from_two_depths_says_so_in_the_table():
     cells = trial_cells(Judged(trial=drawn, word="chosen", reason=""))
 
     assert cells[1].endswith(" (from 2 and 4 layers)")
+    assert cells[3].endswith("500 (400-600)")
     assert not trial_cells(Judged(trial=CP2, word="chosen", reason=""))[1].endswith("layers)")
 
 
