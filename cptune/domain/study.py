@@ -142,13 +142,13 @@ class SearchSettings:
 class Budget:
     """When to stop, and how long one trial may take.
 
-    At least `warmup_steps` are run and thrown away; then at least `steps` are timed, and more, up
-    to `max_steps` and `timed_s` seconds, until half the 95% interval of their median is within
-    `ci_share` of it; `trace` says what else is seen. `trial_s` is the deadline of one trial; its
-    ranks are replaced after it. The finalists are measured in turns for `finalist_rounds` rounds
-    after the search; `finalist_trace` says what follows the steps of the first, unless `trace` is
-    off. A model with more layers than both `depths` is tried at these two and extrapolated; its
-    finalists, and what is chosen, run at full depth.
+    At least `warmup_steps` are run and thrown away, two or more where the last is traced; then at
+    least `steps` are timed, and more, up to `max_steps` and `timed_s` seconds, until half the 95%
+    interval of their median is within `ci_share` of it; `trace` says what else is seen. `trial_s`
+    is the deadline of one trial; its ranks are replaced after it. The finalists are measured in
+    turns for `finalist_rounds` rounds after the search; `finalist_trace` says what follows the
+    steps of the first, unless `trace` is off. A model with more layers than both `depths` is tried
+    at these two and extrapolated; its finalists, and what is chosen, run at full depth.
     """
 
     trials: int = 20
