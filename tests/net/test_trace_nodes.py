@@ -44,7 +44,9 @@ def why_unexposed(found: dict) -> list[str]:
     hidden_s = found["communication_s"] - found["exposed_s"]
     checks = {
         "transfers are most of the step": found["exposed_s"] > found["traced_step_s"] / 3,
-        "the ablation": found["exposed_s"] == pytest.approx(found["ablation_s"], rel=TOLERANCE),
+        # Unknown, where a load made a whole step as fast as one without transfers.
+        "the ablation": found["ablation_s"] is not None
+        and found["exposed_s"] == pytest.approx(found["ablation_s"], rel=TOLERANCE),
         # What it is not: the sum of the messages' durations, or the seconds of a free link.
         "something is hidden": hidden_s > 0,
     }
