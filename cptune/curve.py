@@ -8,41 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
-from cptune import spec as specs
 from cptune.cluster.connection import LOCAL
 from cptune.cluster.session import joined_cluster, ready_for_trials
 from cptune.domain.asked import CurveAsked
-from cptune.domain.candidate import Candidate, ulysses_degrees
+from cptune.domain.candidate import Candidate
 from cptune.domain.curve import Curve, CurveRow, peaks_by_length
-from cptune.domain.growth import LengthSearch
 from cptune.domain.guards import (
     why_not_applied,
     why_other_start,
     why_unlike,
     why_unlike_batch,
 )
-from cptune.domain.layout import ParallelLayout
-from cptune.domain.outcome import Failure, Measurement, OutcomeKind
+from cptune.domain.outcome import RETRIED, Failure, Measurement, OutcomeKind
 from cptune.domain.rules import Setting, describe, why_infeasible
-from cptune.domain.study import SweepSpec, TraceKind
-from cptune.domain.workload import divisors
+from cptune.domain.study import SweepSpec
 from cptune.errors import SpecError
+from cptune.opening import open_run
 from cptune.predict.limits import Hardware, RateGuard, hardware_of
 from cptune.seams import Launcher
+from cptune.search.curve_plan import CurvePlan
 from cptune.search.devices import settle_devices
 from cptune.search.prepare import prepare
-from cptune.store.curve import write_curve
-from cptune.store.files import write_durably
-from cptune.store.run_directory import RunDirectory, free_name
+from cptune.store.curve import ROWS, read_asked, read_curve, write_asked, write_curve
 from topology.discover import discover
-
-#: A peak is the same in every step after the first; the time needs a few.
-_WARMUP_STEPS, _STEPS = 1, 3
-_GRANULES = 8  # in the shortest length asked for
-_MOST_GROWTH = 64  # times the longest length asked for
 
 #: Told of every row as it comes.
 OnRow = Callable[[CurveRow], None]
@@ -51,21 +41,28 @@ LauncherOf = Callable[[SweepSpec], Launcher]
 
 
 def run_curve(
-    spec: SweepSpec, asked: CurveAsked, *, runs: Path, address: str = LOCAL, on_row: OnRow
-) -> tuple[Curve, Path]:
-    """Measure the curve and keep it in `runs/<name>-curve`.
+    spec: SweepSpec,
+    asked: CurveAsked,
+    *,
+    directory: Path,
+    address: str = LOCAL,
+    resume: bool = False,
+    on_row: OnRow,
+) -> Curve:
+    """Measure the curve and keep it in a run directory.
 
     Args:
         spec: What is trained, and the layout but for CP: the baseline, else first values.
-        asked: Lengths and degrees.
-        runs: Where run directories are.
+        asked: Lengths and degrees; of a curve that is resumed, those that it was begun with.
+        directory: The run directory.
         address: "local", or the address of a Ray cluster.
+        resume: Go on from the rows that are there instead of refusing them.
         on_row: Told of every row as it comes.
 
     Raises:
         SpecError: when the input is wrong; nothing was started.
         ClusterError: when the cluster cannot do it.
-        LedgerError: when the run directory cannot be written.
+        LedgerError: when the run directory cannot be read or written.
     """
     with ExitStack() as stack:
         topology = discover() if address == LOCAL else None
@@ -74,9 +71,9 @@ def run_curve(
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=0))
         resolved = prepare(spec, topology).spec
         plan = CurvePlan(resolved, asked)
-        name = free_name(runs, f"{spec.name}-curve")
-        run = stack.enter_context(RunDirectory(runs / name))
-        write_durably(run.spec_path, specs.write_toml(resolved).encode())
+        run = stack.enter_context(open_run(resolved, directory, resume=resume))
+        _keep_grid(plan, asked, run.path)
+        known = [row for row in read_curve(run.path) if row.kind not in RETRIED]
         if nodes is None or topology is None:
             ranks = resolved.cluster.world_size or 0
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=ranks))
@@ -84,7 +81,7 @@ def run_curve(
         ready = stack.enter_context(ready_for_trials(resolved, nodes=nodes, topology=topology))
 
         def keep(row: CurveRow, rows: Sequence[CurveRow]) -> None:
-            write_curve(run.path / "curve.parquet", rows)
+            write_curve(run.path / ROWS, rows)
             on_row(row)
 
         study = CurveStudy(
@@ -93,72 +90,32 @@ def run_curve(
             capacity_bytes=ready.capacity_bytes,
             hardware=hardware_of(resolved.cluster, topology),
             keep=keep,
+            known=known,
         )
-        return study.run(), run.path
+        return study.run()
 
 
-class CurvePlan:
-    """The lengths, the degrees and the candidate of each, from a resolved spec.
+def _keep_grid(plan: CurvePlan, asked: CurveAsked, path: Path) -> None:
+    """Keep what a new curve is asked; take it from there where one goes on.
 
     Raises:
-        SpecError: when a length or a degree cannot be used.
+        SpecError: when a curve that goes on was begun with other lengths or degrees.
     """
-
-    def __init__(self, spec: SweepSpec, asked: CurveAsked) -> None:
-        self.spec = spec
-        own = spec.workload.seq_len
-        parts = {max(1, own // 4), max(1, own // 2), own}
-        self.seq_lens = _numbers("--seq-lens", asked.seq_lens) or sorted(parts)
-        self.cps = _numbers("--cp", asked.cp) or sorted({*spec.axes.cp})
-        ranks = divisors(spec.cluster.world_size or 1)
-        if odd := [cp for cp in _numbers("--cp", asked.cp) if cp not in ranks]:
-            raise SpecError(f"--cp has {odd[0]}; wanted a divisor of {ranks[-1]} ranks: {ranks}")
-        self.granule = max(1, self.seq_lens[0] // _GRANULES)
-
-    def at(self, seq_len: int) -> SweepSpec:
-        """The spec at another length, with the few steps that a curve needs."""
-        spec = self.spec
-        return replace(
-            spec,
-            workload=replace(spec.workload, seq_len=seq_len),
-            budget=replace(
-                spec.budget,
-                warmup_steps=_WARMUP_STEPS,
-                steps=_STEPS,
-                max_steps=_STEPS,
-                trace=TraceKind.OFF,
-            ),
+    kept = read_asked(path)
+    if kept is None:
+        write_asked(path, plan.grid)
+        return
+    changes = [
+        f"{flag}: {list(getattr(kept, name))} -> {list(getattr(plan.grid, name))}"
+        for flag, name in (("--seq-lens", "seq_lens"), ("--cp", "cp"))
+        if getattr(asked, name).strip() and getattr(kept, name) != getattr(plan.grid, name)
+    ]
+    if changes:
+        raise SpecError(
+            f"run {path.name!r} was started with others: " + "; ".join(changes),
+            hint="resume without them, or start another curve without --resume",
         )
-
-    def search(self, capacity_bytes: int) -> LengthSearch:
-        """The search for the longest length of one degree."""
-        most = self.seq_lens[-1] * _MOST_GROWTH // self.granule * self.granule
-        return LengthSearch(capacity_bytes=capacity_bytes, granule=self.granule, most=most)
-
-    def candidate(self, cp: int) -> Candidate:
-        """The baseline's layout, or the first values of the axes, at one degree; dp is the rest."""
-        axes, given = self.spec.axes, self.spec.baseline
-        tp, pp = given.tp or axes.tp[0], given.pp or axes.pp[0]
-        strategy = axes.strategy[0]
-        ulysses = next(iter(ulysses_degrees(strategy, cp)), 1)
-        layout = ParallelLayout(
-            tp=tp,
-            cp=cp,
-            pp=pp,
-            vpp=axes.vpp[0],
-            dp=max(1, (self.spec.cluster.world_size or 1) // (tp * cp * pp)),
-            ulysses=ulysses,
-        )
-        return Candidate(
-            layout=layout,
-            sharding=axes.sharding[0],
-            strategy=strategy,
-            stages=(axes.stages[0] if axes.stages else layout.ring - 1) if layout.ring > 1 else 0,
-            micro_batch=given.micro_batch or axes.micro_batch[0],
-            recompute=axes.recompute[0],
-            loss=axes.loss[0],
-            data_parallel=axes.data_parallel[0],
-        ).canonical()
+    plan.grid = kept
 
 
 class CurveStudy:
@@ -169,7 +126,8 @@ class CurveStudy:
         launcher_of: The launcher for a spec of another length.
         capacity_bytes: What a device holds.
         hardware: What computes.
-        keep: Told of each row and of all so far.
+        keep: Told of each row that is new, and of all so far.
+        known: Rows of an earlier start, taken as they are.
     """
 
     def __init__(
@@ -180,14 +138,15 @@ class CurveStudy:
         capacity_bytes: int,
         hardware: Hardware,
         keep: Callable[[CurveRow, Sequence[CurveRow]], None],
+        known: Sequence[CurveRow] = (),
     ) -> None:
         self._plan, self._launcher_of, self._hardware = plan, launcher_of, hardware
         self._capacity_bytes, self._keep = capacity_bytes, keep
-        self._rows: list[CurveRow] = []
+        self._rows = list(known)
 
     def run(self) -> Curve:
         """Try the asked lengths of each degree, then bisect to its longest."""
-        for cp in self._plan.cps:
+        for cp in self._plan.grid.cp:
             self._run_degree(self._plan.candidate(cp))
         return Curve(
             capacity_bytes=self._capacity_bytes,
@@ -197,7 +156,7 @@ class CurveStudy:
 
     def _run_degree(self, candidate: Candidate) -> None:
         rows: list[CurveRow] = []
-        for seq_len in self._plan.seq_lens:
+        for seq_len in self._plan.grid.seq_lens:
             rows.append(self._try(candidate, seq_len))
             if rows[-1].measurement is None:  # no longer one fits
                 break
@@ -210,6 +169,9 @@ class CurveStudy:
             rows.append(self._try(candidate, seq_len))
 
     def _try(self, candidate: Candidate, seq_len: int) -> CurveRow:
+        for row in self._rows:  # what is tried next follows from what came before, every time
+            if (row.candidate, row.seq_len) == (candidate, seq_len):
+                return row
         spec = self._plan.at(seq_len)
         row = CurveRow(seq_len=seq_len, candidate=candidate, outcome=self._outcome(candidate, spec))
         self._rows.append(row)
@@ -242,18 +204,3 @@ class CurveStudy:
             if row.seq_len == seq_len and row.measurement is not None:
                 return why_other_start(seen, row.measurement, name=row.candidate.describe())
         return why_unlike(seen, None)
-
-
-def _numbers(word: str, text: str) -> list[int]:
-    """Whole numbers above 0 of a list like 1024,2048, ascending, each once.
-
-    Raises:
-        SpecError: when it holds anything else.
-    """
-    try:
-        found = sorted({int(part) for part in text.split(",")}) if text.strip() else []
-    except ValueError:
-        raise SpecError(f"{word} is {text!r}; wanted whole numbers, as in 1024,2048") from None
-    if found and found[0] < 1:
-        raise SpecError(f"{word} has {found[0]}; wanted 1 or more")
-    return found

@@ -1,4 +1,4 @@
-"""The run directory of a sweep: made, continued or refused."""
+"""The run directory of a sweep or a curve: made, continued or refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cptune.errors import LedgerError, SpecError
 from cptune.logs import EventLog
 from cptune.search.prepare import trial_stack
 from cptune.store.files import write_durably
-from cptune.store.run_directory import RunDirectory
+from cptune.store.run_directory import RunDirectory, free_name, last_name
 
 
 def open_run(spec: SweepSpec, path: Path, *, resume: bool) -> RunDirectory:
@@ -30,7 +30,7 @@ def open_run(spec: SweepSpec, path: Path, *, resume: bool) -> RunDirectory:
         )
     if (path / "spec.toml").exists() and not resume:
         raise SpecError(
-            f"run {spec.name!r} exists in {path.parent}",
+            f"run {path.name!r} exists in {path.parent}",
             hint="add --resume to continue it, or give the spec another name",
         )
     run = RunDirectory(path)
@@ -40,6 +40,22 @@ def open_run(spec: SweepSpec, path: Path, *, resume: bool) -> RunDirectory:
         run.close()
         raise
     return run
+
+
+def curve_directory(spec: SweepSpec, *, runs: Path, name: str | None, resume: bool) -> Path:
+    """Where a curve is kept: a fresh `runs/<name>-curve`, or the last one of these to resume.
+
+    Raises:
+        SpecError: when the name cannot be one.
+    """
+    if name is None:
+        stem = f"{spec.name}-curve"
+        check_path(runs / stem)
+        return runs / (last_name(runs, stem) if resume else free_name(runs, stem))
+    try:
+        return runs / replace(spec, name=name).name
+    except ValueError as exc:
+        raise SpecError(f"--name | {exc}") from exc
 
 
 def open_log(path: Path) -> EventLog:
@@ -83,7 +99,7 @@ def _keep_spec(spec: SweepSpec, run: RunDirectory) -> None:
     changes = specs.spec_changes(kept, spec)
     if changes:
         raise SpecError(
-            f"run {spec.name!r} was started with another spec: " + "; ".join(changes),
+            f"run {run.path.name!r} was started with another spec: " + "; ".join(changes),
             hint="resume with the same spec, or give the changed one another name",
         )
     if kept.workload != before.workload:

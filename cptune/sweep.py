@@ -20,7 +20,7 @@ from cptune.cluster.session import joined_cluster, ready_for_trials
 from cptune.domain.documents import DocumentLoad
 from cptune.domain.recipe import Recipe
 from cptune.domain.stamp import Stamp
-from cptune.domain.study import SweepSpec
+from cptune.domain.study import SweepSpec, TraceKind
 from cptune.domain.trial import Trial
 from cptune.errors import SpecError
 from cptune.opening import check_path, open_log, open_run
@@ -35,13 +35,14 @@ from cptune.search.depths import with_depths
 from cptune.search.devices import settle_devices
 from cptune.search.expected import ExpectSteps
 from cptune.search.foresight import LearningLedger
-from cptune.search.loop import Seams, SearchLoop
+from cptune.search.loop import SearchLoop
 from cptune.search.prepare import (
     Prepared,
     prepare,
     refuse_other_batch,
 )
 from cptune.search.sampler import JournalFile, OptunaSampler
+from cptune.search.seams import Seams
 from cptune.search.space import SearchSpace
 from cptune.store.balance import open_lengths
 from cptune.store.files import write_durably
@@ -100,11 +101,12 @@ class _Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _World:
-    """The machine of the trials; `full` runs whole models where `launcher` may run fewer layers."""
+    """The machine of the trials; `launcher` may run fewer layers, `finals` tells more of each."""
 
     topology: Topology
     launcher: Launcher
     full: Launcher
+    finals: Launcher
     capacity_bytes: int
 
 
@@ -173,11 +175,19 @@ def run_sweep(
         world = _World(
             topology=topology,
             full=ready.launcher,
+            finals=ready.launcher.on(_of_finals(prepared.spec)),
             launcher=with_depths(ready.launcher, launcher_of=ready.launcher.on, spec=prepared.spec),
             capacity_bytes=ready.capacity_bytes,
         )
         opened = _Opened(run=run, sampler=sampler, documents=documents)
         return _search(prepared, opened, world=world, observer=observer)
+
+
+def _of_finals(spec: SweepSpec) -> SweepSpec:
+    """The spec with what follows a finalist's steps; nothing where nothing is to be traced."""
+    budget = spec.budget
+    trace = budget.trace if budget.trace is TraceKind.OFF else budget.finalist_trace
+    return replace(spec, budget=replace(budget, trace=trace))
 
 
 def _read_documents(spec: SweepSpec) -> _Documents:
@@ -206,6 +216,7 @@ def _search(prepared: Prepared, opened: _Opened, *, world: _World, observer: Obs
         why_too_big=predictor.why_too_big,
         guard=RateGuard(spec, hardware=hardware_of(spec.cluster, world.topology)),
         full=world.full,
+        finals=world.finals,
     )
     limits = _limits(spec, documents, predictor=predictor, capacity_bytes=world.capacity_bytes)
     write_durably(run.topology_path, json.dumps(world.topology.to_json(), indent=1).encode())

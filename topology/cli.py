@@ -70,9 +70,9 @@ def check_outputs(outputs: Mapping[str, Path | None], *, inputs: Sequence[Path])
     Raises:
         TopologyError: An output is an input, another output, or cannot be written.
     """
-    for path in outputs.values():
+    for flag, path in outputs.items():
         if path is not None and (why := why_unwritable(path)):
-            raise TopologyError(why)
+            raise TopologyError(f"{flag}: {why}")
     if why := why_overwritten(outputs, inputs=inputs):
         raise TopologyError(why)
 

@@ -8,7 +8,9 @@ Where ranks move different amounts, one also waits for a peer that is still rece
 transfers that wait is gone, so it counts here, as it does in the union of intervals. A peer that is
 late because it computes makes the other wait in both kinds of step. Only where transfers delayed
 that compute does the wait go too: it counts here, and in the union for the delayed peer alone.
-Compute that transfers slow down counts here and not there.
+Compute that transfers slow down counts here and not there, and so does writing the whole steps
+down; on more ranks than cores, compute beside which nobody waits is slower, which counts against
+it.
 
 Shapes: B batch, S rows of this rank, H query heads, K kv heads, D head dim.
 """
@@ -16,7 +18,7 @@ Shapes: B batch, S rows of this rank, H query heads, K kv heads, D head dim.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from statistics import median
 
 import torch
@@ -44,18 +46,31 @@ def ablate(
     step: TrainStep,
     samples: Sequence[Sample],
     *,
+    whole: Callable[[], float],
     mesh: Mesh,
     cp: MeasuredContextParallel,
     memory: TensorBudget,
 ) -> tuple[Exposed, ...]:
-    """A row for every axis with more than one rank. Collective over all ranks of the job."""
+    """A row for every axis with more than one rank. Collective over all ranks of the job.
+
+    Args:
+        step: What is run, whole and cut.
+        samples: Of each step.
+        whole: Runs one whole step on all ranks and returns its seconds on this one.
+        mesh: This rank's groups.
+        cp: Its attention.
+        memory: The budget that sees its collectives.
+    """
     tensors = CutCollectives()
     cuts = _cuts(mesh, cp=cp, replicas=step.clock, tensors=(memory, tensors))
     seconds: dict[str, list[float]] = {name: [] for name in (_WHOLE, *cuts)}
     for _ in range(ROUNDS):
         for name, taken in seconds.items():
             cp.calls.count = 0
-            with cuts[name]() if name in cuts else nullcontext():
+            if name == _WHOLE:
+                taken.append(whole())
+                continue
+            with cuts[name]():
                 taken.append(_timed(lambda: step.run(samples), step.device.clock))
     if tensors.kept:
         seconds[Axis.TP.value].clear()

@@ -154,13 +154,15 @@ class TensorBudget(TorchDispatchMode):
     @contextmanager
     def uncounted(self) -> Generator[None]:
         """Active inside, but neither held to the capacity nor raising a peak."""
-        capacity_bytes, peak_bytes = self.capacity_bytes, dict(self.peak_bytes)
+        self._settle()
+        kept = self.capacity_bytes, dict(self.peak_bytes), dict(self._peak_parts)
         self.capacity_bytes = sys.maxsize
         try:
-            with self:
+            with nullcontext() if self in _active else self:
                 yield
         finally:
-            self.capacity_bytes, self.peak_bytes = capacity_bytes, peak_bytes
+            self.capacity_bytes, self.peak_bytes, self._peak_parts = kept
+            self._unsettled = None
 
     def __torch_dispatch__(
         self,

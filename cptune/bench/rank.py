@@ -18,15 +18,21 @@ from cptune.bench.job import RankJob
 from cptune.bench.memory import TensorBudget
 from cptune.bench.mesh import Mesh, build_mesh, joined
 from cptune.bench.steady import Steps, run_steadily
-from cptune.bench.step import TrainStep
-from cptune.bench.trace import trace_trial
+from cptune.bench.step import StepResult, TrainStep
+from cptune.bench.trace import trace_ablated, trace_step
 from cptune.domain.candidate import Recompute
 from cptune.domain.layout import Axis
 from cptune.domain.memory import Kept
 from cptune.domain.outcome import EdgeReport, RankReport
+from cptune.domain.study import TraceKind
+from cptune.domain.timeline import RankTrace
 from cptune.domain.workload import AttentionMask, Precision
 from cptune.predict import saved
 from cptune.predict.shares import stage_share
+
+#: Of warm-up, where the timed steps are not watched: the second is the first that begins with the
+#: optimizer's moments, without which a peak would be told of other parts than it has.
+_WATCHED_STEPS = 2
 
 
 def run_rank(job: RankJob, device: RankDevice | None = None) -> RankReport:
@@ -64,10 +70,18 @@ def _run(job: RankJob, *, device: RankDevice, memory: TensorBudget) -> RankRepor
     cp = _context_parallel(job, mesh)
     for group in (*cp.groups, *([] if mesh.pp is None else [mesh.pp])):
         device.connect(group)
+    traced: list[RankTrace] = []
     with ExitStack() as watched:
         watched.enter_context(memory)
         step = _build_step(job, mesh=mesh, cp=cp, memory=memory, device=device)
         feed = Feed(job, packs=step.packs, ids=_own_ids(job, mesh))
+
+        def trace(index: int) -> StepResult:
+            samples = feed.samples(index)
+            with memory.uncounted():
+                result, seen = trace_step(step, samples, mesh=mesh, cp=cp, memory=memory)
+            traced.append(seen)
+            return result
 
         def start_timing() -> None:
             cp.traffic.reset()
@@ -79,15 +93,25 @@ def _run(job: RankJob, *, device: RankDevice, memory: TensorBudget) -> RankRepor
             lambda index: step.run(feed.samples(index)),
             rule=job.stop_rule,
             start_timing=start_timing,
+            trace=trace if job.trace is TraceKind.STEP else None,
+            cold_steps=1 if device.watches_timed_steps else _WATCHED_STEPS,
         )
     report = _report(job, mesh=mesh, step=step, memory=memory, steps=steps, feed=feed)
-    report = replace(report, gpu_uuid=device.uuid or job.gpu_uuid, used_bytes=device.used_bytes())
-    if not device.host_sees_transfers:
-        report = replace(report, edges=tuple(replace(edge, seconds=None) for edge in report.edges))
-    samples = feed.samples(job.warmup_steps + job.steps)
-    trace = trace_trial(job.trace, step, samples, mesh=mesh, cp=cp, memory=memory)
+    report = _as_device_tells(report, device)
+    if job.trace is TraceKind.ABLATION:
+        samples = feed.samples(job.warmup_steps + job.steps)
+        traced.append(trace_ablated(step, samples, mesh=mesh, cp=cp, memory=memory))
     edges = contended_edges(job.trace, report.edges, mesh=mesh, cp=cp, memory=memory, device=device)
-    return replace(report, trace=trace, edges=edges)
+    return replace(report, trace=traced[-1] if traced else None, edges=edges)
+
+
+def _as_device_tells(report: RankReport, device: RankDevice) -> RankReport:
+    report = replace(
+        report, gpu_uuid=device.uuid or report.gpu_uuid, used_bytes=device.used_bytes()
+    )
+    if device.host_sees_transfers:
+        return report
+    return replace(report, edges=tuple(replace(edge, seconds=None) for edge in report.edges))
 
 
 def _dtype(job: RankJob) -> torch.dtype:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -26,7 +26,12 @@ class Steps:
 
 
 def run_steadily(
-    run: Callable[[int], StepResult], *, rule: StopRule, start_timing: Callable[[], None]
+    run: Callable[[int], StepResult],
+    *,
+    rule: StopRule,
+    start_timing: Callable[[], None],
+    trace: Callable[[int], StepResult] | None = None,
+    cold_steps: int = 1,
 ) -> Steps:
     """Run step 0, 1, ... until the rule has enough. Collective over the default group.
 
@@ -34,8 +39,15 @@ def run_steadily(
         run: Runs one step; its own clock decides what is timed.
         rule: Decides on the seconds of the slowest rank, which are exchanged between steps.
         start_timing: Called between the last step of warm-up and the first that is timed.
+        trace: Runs a step and writes it down: in place of `run` from where warm-up may end on, but
+            never for the first ones, which are cold.
+        cold_steps: Least steps of warm-up that are not written down.
     """
-    warmup = _until(rule.is_warm, run, first=0)
+    cold = max(cold_steps, rule.warmup_steps - 1)
+    least = cold_steps if trace is None else cold + 1
+    rule = replace(rule, warmup_steps=max(least, rule.warmup_steps))
+    warming = run if trace is None else lambda index: (trace if index >= cold else run)(index)
+    warmup = _until(rule.is_warm, warming, first=0)
     start_timing()
     return Steps(warmup=warmup, timed=_until(rule.is_done, run, first=len(warmup)))
 

@@ -1,7 +1,8 @@
-"""One step after the timed ones, every transfer and every compute window of it written down.
+"""One step beside the timed ones, every transfer and every compute window of it written down.
 
 The timed steps are not disturbed: nothing is recorded in them, and nothing of this step counts in
-their figures, in the traffic or in the memory peaks.
+their figures, in the traffic or in the memory peaks. It is the last of warm-up, which by its rule
+is as fast as they are, and so costs a trial no step of its own; with ablation one after them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 
+import torch
 import torch.distributed as dist
 
 from cptune.bench.ablation import ablate
@@ -22,11 +24,10 @@ from cptune.bench.memory import TensorBudget
 from cptune.bench.mesh import Mesh
 from cptune.bench.partners import Key, Ready, exchange_ready, exchange_waits, moving
 from cptune.bench.recorder import Mark, Recorder, Transfer
-from cptune.bench.step import Sample, TrainStep
+from cptune.bench.step import Sample, StepResult, TrainStep
 from cptune.bench.timeline import Interval, exposure, intersection, seconds, union
 from cptune.bench.waits import Causes
 from cptune.domain.layout import Axis
-from cptune.domain.study import TraceKind
 from cptune.domain.timeline import (
     WORLD,
     Exposed,
@@ -43,8 +44,8 @@ def trace_step(
     mesh: Mesh,
     cp: MeasuredContextParallel,
     memory: TensorBudget,
-) -> RankTrace:
-    """Run one step and return its timeline. Collective over all ranks of the job.
+) -> tuple[StepResult, RankTrace]:
+    """Run one step and return its timeline too. Collective over all ranks of the job.
 
     Raises:
         RuntimeError: when a transfer was posted and never seen to end.
@@ -53,14 +54,14 @@ def trace_step(
     clock = compare_clocks()
     with recording(recorder, step=step, cp=cp, memory=memory):
         dist.barrier()
-        seen = step.run(samples)
-    start_s, stop_s = seen.start_s, seen.start_s + seen.seconds
+        result = step.run(samples)
+    start_s, stop_s = result.start_s, result.start_s + result.seconds
     recorder.close()
     # The barrier lets the ranks go within its own latency; the step begins for all with the last.
     begun: list[float] = [0.0] * dist.get_world_size()
     dist.all_gather_object(begun, start_s - clock.offset_s)
     ready = exchange_ready(recorder.transfers, clock)
-    return rank_trace(
+    return result, rank_trace(
         recorder,
         window=(start_s, stop_s),
         ready=ready,
@@ -70,24 +71,36 @@ def trace_step(
     )
 
 
-def trace_trial(
-    kind: TraceKind,
+def trace_ablated(
     step: TrainStep,
     samples: Sequence[Sample],
     *,
     mesh: Mesh,
     cp: MeasuredContextParallel,
     memory: TensorBudget,
-) -> RankTrace | None:
-    """What a trial asks for after its timed steps; None for nothing. Collective over all ranks."""
-    if kind is TraceKind.OFF:
-        return None
+) -> RankTrace:
+    """A timeline and the ablation, of the same steps. Collective over all ranks.
+
+    The timeline is that of the median of the whole steps: what a link gives differs from step to
+    step, so the two methods must not speak of different ones.
+    """
+    traces: list[RankTrace] = []
+
+    def traced() -> float:
+        traces.append(trace_step(step, samples, mesh=mesh, cp=cp, memory=memory)[1])
+        return traces[-1].step_s
+
     with memory.uncounted():
-        trace = trace_step(step, samples, mesh=mesh, cp=cp, memory=memory)
-        if kind is TraceKind.STEP:
-            return trace
-        ablated = ablate(step, samples, mesh=mesh, cp=cp, memory=memory)
+        ablated = ablate(step, samples, whole=traced, mesh=mesh, cp=cp, memory=memory)
+        trace = traces[_median_step([one.step_s for one in traces])]
     return replace(trace, exposed=(*trace.exposed, *ablated))
+
+
+def _median_step(own_s: Sequence[float]) -> int:
+    """Which of some steps is the median of the slowest ranks. Collective over all ranks."""
+    slowest = torch.tensor(own_s, dtype=torch.float64)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    return int(slowest.argsort()[len(own_s) // 2])
 
 
 @contextmanager
@@ -165,6 +178,8 @@ def _exposed(
     compute: Sequence[Interval],
 ) -> Generator[Exposed]:
     """A row for every axis, and below it one for each of its layers."""
+    under_way = [interval for _, interval in moved]
+    under_way += [interval for found in waits.values() for interval in found]
     for axis in (*(one.value for one in Axis), WORLD):
         of_axis = [(one, interval) for one, interval in moved if one.axis == axis]
         waited = {layer: found for (name, layer), found in waits.items() if name == axis}
@@ -172,7 +187,8 @@ def _exposed(
         handed_on = [interval for found in waited.values() for interval in found]
         method = recorder.method
         whole = _row(axis, of_axis, waited=handed_on, compute=compute, method=method)
-        yield replace(whole, whole=True, blocked_s=seconds(blocked))
+        late_s = seconds(blocked) - seconds(intersection(blocked, under_way))
+        yield replace(whole, whole=True, blocked_s=seconds(blocked), late_s=late_s)
         layers = waited.keys() | {one.layer for one, _ in of_axis}
         for layer in sorted(layers, key=lambda number: (number is None, number or 0)):
             of_layer = [(one, interval) for one, interval in of_axis if one.layer == layer]

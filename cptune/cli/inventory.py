@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from cptune.cli.app import Format, app, end_on_signals, refuse_overwriting
+from cptune.cli.app import Format, app, end_on_signals
 from cptune.cli.outputs import check_outputs
 from cptune.domain.checks import MOST_RANKS, is_file
 from cptune.domain.probe import ProbeAsk
@@ -107,7 +107,7 @@ def probe(
     from cptune.report.probe import below_lines, probe_view
     from cptune.store.edges import write_probe
 
-    refuse_overwriting({"--out": out}, inputs=files)
+    check_outputs({"--out": out}, inputs=files)
     promised = _read(files) if files else None
     end_on_signals()
     probed = probe_cluster(ask, address=address, promised=promised, tell=say)

@@ -10,7 +10,7 @@ from cptune.errors import SpecError
 from topology.outputs import why_unwritable
 
 
-def check_outputs(outputs: Mapping[str, Path | None], *, inputs: Iterable[Path]) -> None:
+def check_outputs(outputs: Mapping[str, Path | None], *, inputs: Iterable[Path] = ()) -> None:
     """Refuse outputs that are inputs, one file twice, or cannot be written.
 
     Args:
@@ -22,6 +22,6 @@ def check_outputs(outputs: Mapping[str, Path | None], *, inputs: Iterable[Path])
     """
     for flag, path in outputs.items():
         if path is not None and (why := why_unwritable(path)):
-            hint = f"{flag} wants a file in a directory that is there and can be written"
-            raise SpecError(why, hint=hint)
+            hint = "wanted a file in a directory that is there and can be written"
+            raise SpecError(f"{flag}: {why}", hint=hint)
     refuse_overwriting(outputs, inputs=inputs)

@@ -55,7 +55,11 @@ class RayLauncher:
     def on(self, spec: SweepSpec) -> RayLauncher:
         """Another launcher on the same gang, for another workload, model or budget."""
         return RayLauncher(
-            self._gang, devices=self._devices, spec=spec, capacity_bytes=self._capacity_bytes
+            self._gang,
+            devices=self._devices,
+            spec=spec,
+            capacity_bytes=self._capacity_bytes,
+            lengths=self._lengths,
         )
 
     def place(self, candidate: Candidate) -> Placement:

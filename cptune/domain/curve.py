@@ -14,6 +14,14 @@ BASELINE = 1  # the CP degree that the others are compared with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CurveGrid:
+    """What a curve is asked: these lengths of these degrees, each ascending; then it bisects."""
+
+    seq_lens: tuple[int, ...]
+    cp: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CurveRow:
     """One length at one degree, tried once. Sizes are those of the worst rank."""
 

@@ -19,3 +19,4 @@ class Depth:
     step_hi_s: float
     peak_lo_bytes: int
     peak_hi_bytes: int
+    layers: int | None = None  # of the whole model; None in a row of an older run

@@ -12,7 +12,14 @@ from cptune.domain import timing
 from cptune.domain.depth import Depth
 from cptune.domain.layout import Axis
 from cptune.domain.memory import Kept, MemorySplit
-from cptune.domain.timeline import BLOCKED_IN_WAIT, INTERVAL_UNION, RankTrace
+from cptune.domain.timeline import (
+    ABLATION,
+    BLOCKED_IN_WAIT,
+    INTERVAL_UNION,
+    Exposed,
+    RankTrace,
+    of_whole_axes,
+)
 from cptune.domain.timing import CI_SHARE
 
 
@@ -97,10 +104,10 @@ class EdgeReport:
 class RankReport:
     """What one rank saw over the timed steps; peaks are over warm-up and timed steps together.
 
-    `*_exposed_s` are the seconds blocked in waits of each timed step; `trace` is of another step,
-    after them. `warmup_s` are the steps before, which count for nothing else. None among
-    `tp_exposed_s`: it could not be seen in that step. `used_bytes` is what the driver of a GPU says
-    that the process holds after the timed steps, with its context and the buffers of NCCL.
+    `*_exposed_s` are the seconds blocked in waits of each timed step; `trace` is of another step.
+    `warmup_s` are the steps before, which count for nothing else. None among `tp_exposed_s`: it
+    could not be seen in that step. `used_bytes` is what the driver of a GPU says that the process
+    holds after the timed steps, with its context and the buffers of NCCL.
     """
 
     rank: int
@@ -183,6 +190,21 @@ class Measurement:
     def exposed_s(self) -> float:
         """Exposed communication of all axes, seconds per step."""
         return self.tp_exposed_s + self.cp_exposed_s + self.dp_exposed_s + self.pp_exposed_s
+
+    @property
+    def exposures(self) -> list[Exposed]:
+        """Exposed communication of each axis that moved anything, by both methods.
+
+        Empty where no step was traced.
+        """
+        traces = [report.trace for report in self.ranks if report.trace is not None]
+        return of_whole_axes(traces) if len(traces) == len(self.ranks) else []
+
+    @property
+    def lacks_ablation(self) -> bool:
+        """Whether its exposed communication is known by the intervals of a step alone."""
+        rows = [row for one in self.ranks if one.trace is not None for row in one.trace.exposed]
+        return bool(self.exposures) and all(row.method != ABLATION for row in rows)
 
     @property
     def exposed_share(self) -> float:

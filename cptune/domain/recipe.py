@@ -13,6 +13,7 @@ from cptune.domain.study import SweepSpec
 from cptune.domain.trial import Predicted
 
 RECIPE_SCHEMA = 1
+_EXPOSED = ("axis", "method", "communication_s", "exposed_s")
 
 
 class Evidence(StrEnum):
@@ -96,6 +97,10 @@ class Recipe:
             "measurement": {
                 **measurement,
                 "exposed_share": self.measurement.exposed_share,
+                "exposures": [
+                    {name: getattr(one, name) for name in _EXPOSED}
+                    for one in self.measurement.exposures
+                ],
                 "capacity_bytes": self.capacity_bytes,
             },
             "prediction": self._prediction(),

@@ -44,10 +44,11 @@ class SamplerName(StrEnum):
 
 
 class TraceKind(StrEnum):
-    """What follows the timed steps of a trial.
+    """What is seen of a trial beside its timed steps.
 
-    `step`: one more step whose transfers and compute windows are written down; `ablation`: also the
-    same plan without transfers and without compute, a few steps each.
+    `step`: transfers and compute windows of the last step of warm-up are written down; `ablation`:
+    those of steps after the timed ones, in turns with steps of the same plan without transfers,
+    then the transfers without compute.
     """
 
     OFF = "off"
@@ -149,12 +150,13 @@ class SearchSettings:
 class Budget:
     """When to stop, and how long one trial may take.
 
-    At least `warmup_steps` are run and thrown away; then at least `steps` are timed, and more, up
-    to `max_steps` and `timed_s` seconds, until half the 95% interval of their median is within
-    `ci_share` of it; `trace` says what follows. `trial_s` is the deadline of one trial, after which
-    its ranks are replaced. The finalists are measured in turns for `finalist_rounds` rounds after
-    the search. A model with more layers than both `depths` is tried at these two and extrapolated;
-    its finalists, and what is chosen, run at full depth.
+    At least `warmup_steps` are run and thrown away, two or more where the last is traced; then at
+    least `steps` are timed, and more, up to `max_steps` and `timed_s` seconds, until half the 95%
+    interval of their median is within `ci_share` of it; `trace` says what else is seen. `trial_s`
+    is the deadline of one trial; its ranks are replaced after it. The finalists are measured in
+    turns for `finalist_rounds` rounds after the search; `finalist_trace` says what follows the
+    steps of the first, unless `trace` is off. A model with more layers than both `depths` is tried
+    at these two and extrapolated; its finalists, and what is chosen, run at full depth.
     """
 
     trials: int = 20
@@ -167,6 +169,7 @@ class Budget:
     ci_share: float = CI_SHARE
     timed_s: float = 60.0
     finalist_rounds: int = 2
+    finalist_trace: TraceKind = TraceKind.ABLATION
     depths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import fmean
 
 #: Rows of `Exposed` by the union of intervals of a traced step.
 INTERVAL_UNION = "interval-union"
@@ -81,6 +83,7 @@ class Exposed:
             stood still for one.
         exposed_s: How much of it no compute of this rank hid.
         blocked_s: How long this rank stood still in waits of this axis, late peers included.
+        late_s: How much of that for a peer that computed, while nothing moved: load imbalance.
         bytes: Payload, in and out.
     """
 
@@ -91,6 +94,7 @@ class Exposed:
     communication_s: float | None
     exposed_s: float | None
     blocked_s: float | None = None
+    late_s: float | None = None
     bytes: int | None = None
 
 
@@ -117,3 +121,35 @@ class RankTrace:
         wanted = BY_INTERVALS if method is None else {method}
         found = (one for one in self.exposed if one.whole and one.axis == axis)
         return next((one for one in found if one.method in wanted), None)
+
+
+def of_whole_axes(traces: Sequence[RankTrace]) -> list[Exposed]:
+    """Each axis that moved anything by both methods, mean over ranks.
+
+    None where a rank could not tell, or where nobody tried that method.
+    """
+    moved = [row for trace in traces for row in trace.exposed if row.whole and row.bytes]
+    return [
+        _mean_over(traces, axis, method)
+        for axis in dict.fromkeys(row.axis for row in moved)
+        for method in (None, ABLATION)
+    ]
+
+
+def _mean_over(traces: Sequence[RankTrace], axis: str, method: str | None) -> Exposed:
+    rows = [trace.whole(axis, method=method) for trace in traces]
+    used = [row.method for row in rows if row is not None]
+
+    def mean(name: str) -> float | None:
+        known = [value for row in rows if (value := getattr(row, name, None)) is not None]
+        return fmean(known) if len(known) == len(rows) else None
+
+    return Exposed(
+        axis=axis,
+        layer=None,
+        whole=True,
+        method=method or next(iter(used), INTERVAL_UNION),
+        communication_s=mean("communication_s"),
+        exposed_s=mean("exposed_s"),
+        blocked_s=mean("blocked_s"),
+    )

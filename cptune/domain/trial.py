@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from cptune.domain.candidate import Candidate
+from cptune.domain.depth import Depth
 from cptune.domain.outcome import Failure, Measurement, MemoryShortage, OutcomeKind
 from cptune.domain.placement import Placement
 
@@ -50,6 +52,20 @@ class Trial:
     def measurement(self) -> Measurement | None:
         """The measurement, where there is one."""
         return self.outcome if isinstance(self.outcome, Measurement) else None
+
+    @property
+    def depth(self) -> Depth | None:
+        """From which layer counts its figures were drawn; None where they were measured."""
+        return None if self.measurement is None else self.measurement.depth
+
+    @property
+    def again_s(self) -> float:
+        """About how long it would take again at full depth, by what it took on the wall clock."""
+        took = datetime.fromisoformat(self.finished_at) - datetime.fromisoformat(self.started_at)
+        depth, whole = self.depth, 1.0
+        if depth is not None and depth.layers is not None:
+            whole = depth.layers / sum(depth.layers_measured)
+        return max(0.0, took.total_seconds()) * whole
 
     def without_spans(self) -> Trial:
         """The same without the intervals of its traces, which are by far its largest part."""

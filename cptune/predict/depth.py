@@ -47,6 +47,10 @@ class Line:
         """The value at the third count, not below 0."""
         return max(0.0, first + (second - first) * self.reach)
 
+    def seconds(self, first: float, second: float) -> float:
+        """As `at`, and not below the second: layers only add, whatever the noise of both says."""
+        return max(second, self.at(first, second))
+
     def whole(self, first: int, second: int) -> int:
         """As `at`, for counts and bytes."""
         return round(self.at(first, second))
@@ -63,7 +67,7 @@ class Line:
         if low is None or high is None:
             return (None,) * count
         return tuple(
-            self.at(one, two)
+            self.seconds(one, two)
             for one, two in zip(_spread(low, count), _spread(high, count), strict=True)
         )
 
@@ -102,14 +106,33 @@ def extrapolate(
     phases = ("forward_peak_bytes", "backward_peak_bytes", "peak_allocated_bytes")
     return replace(
         seen,
+        **_exposed(first, second, line),
         depth=Depth(
             layers_measured=(line.shallow, line.deep),
+            layers=line.layers,
             step_lo_s=max(0.0, seen.step_s - off),
             step_hi_s=seen.step_s + off,
             peak_lo_bytes=seen.peak_allocated_bytes,
             peak_hi_bytes=max(getattr(seen, name) for name in phases),
         ),
     )
+
+
+_EXPOSED = ("tp_exposed_s", "cp_exposed_s", "dp_exposed_s", "pp_exposed_s", "cp_comm_s")
+
+
+def _exposed(first: Measurement, second: Measurement, line: Line) -> dict[str, Any]:
+    """The line of what the two traced steps exposed; each trace itself stays that of its depth."""
+    if first.traced_step_s is None or second.traced_step_s is None:
+        return {}
+    pairs = {
+        name: (getattr(first, name), getattr(second, name)) for name in (*_EXPOSED, "traced_step_s")
+    }
+    return {
+        name: line.seconds(one, two)
+        for name, (one, two) in pairs.items()
+        if one is not None and two is not None
+    }
 
 
 def _standard_error(seen: Measurement) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 from cptune.domain.outcome import Measurement
 from cptune.domain.recipe import Recipe
 from cptune.domain.study import Storage
+from cptune.domain.timeline import ABLATION, WORLD
 from cptune.domain.trial import Trial
 from cptune.domain.units import bytes_text
 
@@ -46,8 +47,10 @@ def control_lines(judged: Sequence[Judged]) -> list[str]:
 
 
 def _figures(seen: Measurement) -> tuple[str, str, str, str]:
+    depth = seen.depth
+    band = f" ({depth.step_lo_s * 1e3:,.0f}-{depth.step_hi_s * 1e3:,.0f})" if depth else ""
     return (
-        f"{NOISY if seen.noisy else ''}{seen.step_s * 1e3:,.0f}",
+        f"{NOISY if seen.noisy else ''}{seen.step_s * 1e3:,.0f}{band}",
         f"{seen.tokens_per_s:,.0f}",
         bytes_text(seen.peak_allocated_bytes),
         f"{seen.exposed_share:.1%}",
@@ -77,9 +80,22 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         f"tp {seen.tp_exposed_s * 1e3:,.1f}, cp {seen.cp_exposed_s * 1e3:,.1f}, "
         f"dp {seen.dp_exposed_s * 1e3:,.1f}, pp {seen.pp_exposed_s * 1e3:,.1f} ms "
         f"({seen.exposed_method})",
+        *_by_ablation(seen),
         f"attention kernel {seen.kernel}",
         *_expected(recipe),
     ]
+
+
+def _by_ablation(seen: Measurement) -> list[str]:
+    """The same by another method, where it was tried."""
+    if seen.lacks_ablation:
+        return []
+    found = [
+        f"{row.axis} unknown" if row.exposed_s is None else f"{row.axis} {row.exposed_s * 1e3:,.1f}"
+        for row in seen.exposures
+        if row.method == ABLATION and row.axis != WORLD
+    ]
+    return [f"by {ABLATION}: {', '.join(found)} ms"] if found else []
 
 
 def _certainty(seen: Measurement) -> str:

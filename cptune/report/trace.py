@@ -19,7 +19,7 @@ from cptune.domain.timeline import ABLATION, BY_INTERVALS, Exposed, RankTrace, S
 from cptune.domain.trial import Trial
 
 _UNKNOWN = "unknown"
-_COLUMNS = ("axis", "layer", "total ms", "exposed ms", "hidden", "blocked ms", "bytes")
+_COLUMNS = ("axis", "layer", "total ms", "exposed ms", "hidden", "blocked ms", "late ms", "bytes")
 _LINKS = (
     "link",
     "axis",
@@ -80,6 +80,7 @@ def _rows(traces: Iterable[RankTrace], *, methods: AbstractSet[str]) -> list[Row
             "communication_s": _mean(rows, "communication_s"),
             "exposed_s": _mean(rows, "exposed_s"),
             "blocked_s": _mean(rows, "blocked_s"),
+            "late_s": _mean(rows, "late_s"),
             "bytes": _mean(rows, "bytes"),
             "ranks": len(rows),
         }
@@ -174,7 +175,7 @@ def _table(title: str, rows: Sequence[Row]) -> Table:
             _ms(row["communication_s"]),
             _ms(row["exposed_s"]),
             _hidden(row),
-            "-" if row["blocked_s"] is None else _ms(row["blocked_s"]),
+            *("-" if row[name] is None else _ms(row[name]) for name in ("blocked_s", "late_s")),
             "-" if row["bytes"] is None else f"{row['bytes']:,.0f}",
             style="bold" if row["whole_axis"] else None,
         )

@@ -20,7 +20,8 @@ class TwoDepthLauncher:
     """Measures a candidate at two layer counts and draws the line to the whole model.
 
     Sequence, batch, vocabulary and groups are those of the whole model. A candidate whose pipeline
-    chunks do not divide both counts runs at full depth. A shallow trial that fails fails the
+    chunks do not divide both counts runs at full depth, and so does one whose step took no longer
+    with more layers: two such points tell the machine's noise. A shallow trial that fails fails the
     candidate: what does not fit with few layers does not fit with all.
 
     Args:
@@ -55,6 +56,8 @@ class TwoDepthLauncher:
                 message = f"with {layers} of {line.layers} layers: {outcome.message}"
                 return replace(outcome, message=message)
             seen.append(outcome)
+        if seen[1].step_s <= seen[0].step_s:
+            return self.full.launch(candidate, placement)
         tokens = self._spec.workload.tokens_per_step
         return extrapolate(seen[0], seen[1], line, tokens_per_step=tokens)
 

@@ -18,6 +18,7 @@ from cptune.domain.outcome import (
     measurement_from,
     slowest_steps,
 )
+from cptune.domain.timeline import ABLATION, RankTrace
 from cptune.domain.timing import median_interval
 from cptune.domain.trial import Trial, searched
 
@@ -113,7 +114,22 @@ def _joined_reports(reports: Sequence[RankReport]) -> RankReport:
             "peak_reserved_bytes",
         )
     }
-    return replace(last, **joined)
+    return replace(last, **joined, trace=_joined_trace([one.trace for one in reports]))
+
+
+def _joined_trace(traces: Sequence[RankTrace | None]) -> RankTrace | None:
+    """The last of some traces of one rank, with the newest ablation of any."""
+    last = traces[-1]
+    ablated = [
+        rows
+        for trace in traces
+        if trace is not None
+        and (rows := tuple(row for row in trace.exposed if row.method == ABLATION))
+    ]
+    if last is None or not ablated:
+        return last
+    seen = tuple(row for row in last.exposed if row.method != ABLATION)
+    return replace(last, exposed=(*seen, *ablated[-1]))
 
 
 def _seen(trial: Trial) -> Measurement:

@@ -2,58 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
 
 from cptune.domain.candidate import Candidate
-from cptune.domain.depth import Depth
 from cptune.domain.guards import why_not_applied, why_unlike, why_unlike_batch
 from cptune.domain.outcome import RETRIED, Failure, Measurement
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import Budget
-from cptune.domain.trial import Predicted, Trial, searched
-from cptune.seams import Clock, Launcher, Ledger, Observer, Sampler
+from cptune.domain.trial import Trial, searched
 from cptune.search.choose import Choice, Limits, choose, finalists_of
-from cptune.search.foresight import WhyTooBig, is_pruned, prune, pruned_note
+from cptune.search.foresight import is_pruned, prune, pruned_note
+from cptune.search.seams import Seams
 from cptune.search.space import SearchSpace
 
 _MAX_ATTEMPTS = 2
-
-
-#: What is expected of a candidate; None where nobody can tell.
-Predict = Callable[[Candidate], Predicted | None]
-
-
-#: Why a measurement cannot be what it says; None where nothing speaks against it.
-Guard = Callable[[Measurement, Candidate], Failure | None]
-
-
-def nothing(candidate: Candidate) -> None:
-    """Expect nothing of a candidate."""
-    del candidate
-
-
-def _nothing_wrong(measurement: Measurement, candidate: Candidate) -> None:
-    del measurement, candidate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seams:
-    """Everything of the world that the loop touches.
-
-    `full` runs whole models, where `launcher` may run fewer layers; None: `launcher` does.
-    """
-
-    sampler: Sampler
-    launcher: Launcher
-    ledger: Ledger
-    clock: Clock
-    observer: Observer
-    predict: Predict = nothing
-    why_too_big: WhyTooBig = nothing
-    guard: Guard = _nothing_wrong
-    full: Launcher | None = None
 
 
 class SearchLoop:
@@ -116,7 +78,7 @@ class SearchLoop:
             self._seams.observer.trial_finished(trial, best=self._choice().trial)
             self._prune()
         self._run_finals(deadline_s=deadline_s)
-        self._confirm()
+        self._confirm(deadline_s=deadline_s)
         return self._choice()
 
     def _run_finals(self, *, deadline_s: float) -> None:
@@ -127,7 +89,7 @@ class SearchLoop:
         for turn in range(1, turns + 1):
             due = [trial for trial in finalists if self._is_due(trial.candidate, turn)]
             left_s = deadline_s - clock.monotonic_s()
-            if due and sum(map(_seconds, due)) >= left_s:
+            if due and sum(trial.again_s for trial in due) >= left_s:
                 observer.note(
                     f"round {turn} of {turns} of the {len(finalists)} finalists does not fit in "
                     f"the {max(0.0, left_s):.0f} s left of the time budget of "
@@ -146,12 +108,27 @@ class SearchLoop:
         last = next((one for one in reversed(own) if one.round == turn), None)
         return not failed and (last is None or self._is_due_again(last))
 
-    def _confirm(self) -> None:
-        """Run what is chosen at full depth, until the choice is one that was."""
-        while (chosen := self._choice().trial) is not None and _depth(chosen.outcome) is not None:
-            self._seams.observer.note(f"{chosen.candidate.describe()} is run at full depth")
+    def _confirm(self, *, deadline_s: float) -> None:
+        """Run what is chosen at full depth and cross-check it, until the choice is one that was."""
+        checked: set[str] = set()
+        while (chosen := self._choice().trial) is not None:
+            if chosen.depth is not None:
+                why = "is run at full depth"
+            elif self._lacks_check(chosen, deadline_s) and chosen.candidate.key not in checked:
+                why = "is run again, to cross-check its exposed communication by ablation"
+            else:
+                return
+            checked.add(chosen.candidate.key)
+            self._seams.observer.note(f"{chosen.candidate.describe()} {why}")
             trial = self._try(chosen.candidate, full=True)
             self._seams.observer.trial_finished(trial, best=self._choice().trial)
+
+    def _lacks_check(self, chosen: Trial, deadline_s: float) -> bool:
+        """Whether a cross-check was asked for, is missing, and there is time for it."""
+        if self._seams.finals is None or self._budget.finalist_rounds == 0:
+            return False
+        has_time = chosen.again_s < deadline_s - self._seams.clock.monotonic_s()
+        return has_time and chosen.measurement is not None and chosen.measurement.lacks_ablation
 
     def _choice(self) -> Choice:
         finals = [trial for trial in self._trials if trial.round]
@@ -242,9 +219,8 @@ class SearchLoop:
     def _attempt(
         self, candidate: Candidate, *, number: int, attempt: int, turn: int, full: bool
     ) -> Trial:
-        launcher, clock = self._seams.launcher, self._seams.clock
-        if full or turn:
-            launcher = self._seams.full or launcher
+        clock = self._seams.clock
+        launcher = self._seams.launcher_of(turn=turn, full=full)
         # Before the launch: an expectation is none once the answer is known.
         predicted = self._seams.predict(candidate)
         placement = launcher.place(candidate)
@@ -271,8 +247,8 @@ class SearchLoop:
             return outcome
         # A model of fewer layers starts with another loss.
         depth = _layers(outcome)
-        alike = (one for one in self._trials if one.measurement and _layers(one.outcome) == depth)
-        anchor = next(alike, None)
+        seen = ((one, one.measurement) for one in self._trials)
+        anchor = next((one for one, its in seen if its and _layers(its) == depth), None)
         return (
             why_not_applied(outcome, candidate.layout)
             or self._seams.guard(outcome, candidate)
@@ -282,16 +258,5 @@ class SearchLoop:
         )
 
 
-def _seconds(trial: Trial) -> float:
-    """How long a trial took by the wall clock: an estimate of how long it will take again."""
-    took = datetime.fromisoformat(trial.finished_at) - datetime.fromisoformat(trial.started_at)
-    return max(0.0, took.total_seconds())
-
-
-def _depth(outcome: Measurement | Failure) -> Depth | None:
-    return outcome.depth if isinstance(outcome, Measurement) else None
-
-
-def _layers(outcome: Measurement | Failure) -> tuple[int, int] | None:
-    depth = _depth(outcome)
-    return None if depth is None else depth.layers_measured
+def _layers(outcome: Measurement) -> tuple[int, int] | None:
+    return None if outcome.depth is None else outcome.depth.layers_measured

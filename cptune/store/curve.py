@@ -1,18 +1,22 @@
-"""The rows of a memory curve in Parquet."""
+"""The rows of a memory curve in Parquet and back, and what the curve was asked."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 
-from cptune.domain.curve import CurveRow
+from cptune.domain.candidate import candidate_from_axes
+from cptune.domain.curve import CurveGrid, CurveRow
+from cptune.errors import LedgerError
 from cptune.store import schema
 from cptune.store.files import write_durably
-from cptune.store.ledger import encode
-from cptune.store.part_rows import split_columns
-from cptune.store.rows import Row
+from cptune.store.ledger import decode, encode
+from cptune.store.rows import Row, outcome_columns, outcome_from
 
-_TIMES = ("step_s", "step_p10_s", "step_p90_s", "tokens_per_s", "tokens_per_s_per_gpu")
+ROWS = "curve.parquet"
+ASKED = "asked.json"
 
 
 def write_curve(path: Path, rows: Sequence[CurveRow]) -> None:
@@ -25,21 +29,60 @@ def write_curve(path: Path, rows: Sequence[CurveRow]) -> None:
 
 
 def curve_row(row: CurveRow) -> Row:
-    """What is printed, and beside it the recipe, the parts of the peak, the time and the reason."""
-    columns: Row = {
+    """What is printed, and beside it the recipe and all that a trial came to."""
+    return {
         "candidate_key": row.candidate.key,
         **row.candidate.axes(),
         **row.to_json(),
-        "reason": row.reason,
-        **split_columns(row.split),
+        **outcome_columns(row.outcome),
     }
-    if row.measurement is not None:
-        columns |= {name: getattr(row.measurement, name) for name in _TIMES}
-    if (short := row.shortage) is not None:
-        columns |= {
-            "oom_kind": short.kind.value,
-            "asked_bytes": short.asked_bytes,
-            "free_bytes": short.free_bytes,
-            "short_bytes": short.short_bytes,
-        }
-    return columns
+
+
+def read_curve(directory: Path) -> list[CurveRow]:
+    """The rows that a run has so far; none before the first.
+
+    Raises:
+        LedgerError: when they cannot be read.
+    """
+    path = directory / ROWS
+    if not path.exists():
+        return []
+    try:
+        return [_row_from(row) for row in decode(path, schema.CURVE)]
+    except (LedgerError, KeyError, TypeError, ValueError) as exc:
+        raise LedgerError(
+            f"{path} holds no rows to go on from: {exc}", hint="move it away to measure them anew"
+        ) from exc
+
+
+def _row_from(row: Row) -> CurveRow:
+    return CurveRow(
+        seq_len=row["seq_len"],
+        candidate=candidate_from_axes(row),
+        outcome=outcome_from(row, ()),
+    )
+
+
+def write_asked(directory: Path, asked: CurveGrid) -> None:
+    """Keep what the curve is asked.
+
+    Raises:
+        LedgerError: when the file cannot be written.
+    """
+    write_durably(directory / ASKED, (json.dumps(asdict(asked)) + "\n").encode())
+
+
+def read_asked(directory: Path) -> CurveGrid | None:
+    """What the curve of a run was asked; None before that is kept.
+
+    Raises:
+        LedgerError: when it cannot be read.
+    """
+    path = directory / ASKED
+    if not path.exists():
+        return None
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return CurveGrid(**{one.name: tuple(map(int, kept[one.name])) for one in fields(CurveGrid)})
+    except (OSError, KeyError, TypeError, ValueError) as exc:
+        raise LedgerError(f"{path} cannot be read: {exc}") from exc

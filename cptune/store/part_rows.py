@@ -52,6 +52,6 @@ def depth_from(row: dict[str, Any]) -> Depth | None:
     """How a figure was drawn; None where it was measured, as always in older runs."""
     if not row["extrapolated"]:
         return None
-    names = ("step_lo_s", "step_hi_s", "peak_lo_bytes", "peak_hi_bytes")
+    names = ("step_lo_s", "step_hi_s", "peak_lo_bytes", "peak_hi_bytes", "layers")
     shallow, deep = row["layers_measured"]
     return Depth(layers_measured=(shallow, deep), **{name: row[name] for name in names})

@@ -92,17 +92,19 @@ def trial_row(trial: Trial) -> Row:
     }
     if trial.predicted is not None:
         row |= {column: getattr(trial.predicted, name) for column, name in _PREDICTED.items()}
-    outcome = trial.outcome
+    return row | outcome_columns(trial.outcome)
+
+
+def outcome_columns(outcome: Measurement | Failure) -> Row:
+    """What a trial came to; what its ranks reported is in other tables."""
     if isinstance(outcome, Measurement):
         return (
-            row
-            | {name: getattr(outcome, name) for name in _MEASURED}
-            | {"noisy": outcome.noisy}
-            | {"kernel_ran": outcome.kernel}
+            {name: getattr(outcome, name) for name in _MEASURED}
+            | {"noisy": outcome.noisy, "kernel_ran": outcome.kernel}
             | split_columns(outcome.memory)
             | depth_columns(outcome.depth)
         )
-    row |= {
+    row: Row = {
         "reason": outcome.message,
         "failed_rank": outcome.rank,
         "failed_node": outcome.node,
@@ -208,7 +210,7 @@ def trial_from_rows(
         attempt=row["attempt"],
         candidate=candidate_from_axes(row),
         placement=Placement(ranks=tuple(_place(rank) for rank in ordered)),
-        outcome=_outcome(row, reports),
+        outcome=outcome_from(row, reports),
         predicted=_predicted(row),
         round=row["round"] or 0,
         **{name: row[name] for name in _KEPT},
@@ -221,7 +223,8 @@ def _predicted(row: Row) -> Predicted | None:
     return Predicted(**{name: row[column] for column, name in _PREDICTED.items()})
 
 
-def _outcome(row: Row, reports: tuple[RankReport, ...]) -> Measurement | Failure:
+def outcome_from(row: Row, reports: tuple[RankReport, ...]) -> Measurement | Failure:
+    """What a trial came to, from its columns and what its ranks reported."""
     kind = OutcomeKind(row["outcome"])
     if kind is OutcomeKind.MEASURED:
         return Measurement(

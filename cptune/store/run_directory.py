@@ -78,3 +78,11 @@ def free_name(runs: Path, stem: str) -> str:
     while (runs / (name := stem if number == 1 else f"{stem}-{number}")).exists():
         number += 1
     return name
+
+
+def last_name(runs: Path, stem: str) -> str:
+    """The last of stem, stem-2, stem-3 ... that is a run; the stem where none is."""
+    number = 1
+    while (runs / f"{stem}-{number + 1}").exists():
+        number += 1
+    return stem if number == 1 else f"{stem}-{number}"

@@ -71,6 +71,7 @@ _DEPTH = {
     "step_hi_s": _REAL,
     "peak_lo_bytes": _WHOLE,
     "peak_hi_bytes": _WHOLE,
+    "layers": _WHOLE,
 }
 _AXES = {
     **dict.fromkeys(("tp", "cp", "pp", "vpp", "dp", "ulysses", "stages", "micro_batch"), _WHOLE),
@@ -90,6 +91,7 @@ _LATER: dict[str, frozenset[str]] = {
     "recipes": frozenset(_SPLIT),
     "edges": frozenset(_CONTENTION),
     "steps": frozenset({"is_warmup"}),
+    "exposures": frozenset({"late_s"}),
 }
 
 TRIALS = _schema(
@@ -224,7 +226,7 @@ EXPOSURES = _schema(
         "layer": _WHOLE,
         "whole_axis": pa.bool_(),
         "method": _WORD,
-        **dict.fromkeys(("communication_s", "exposed_s", "blocked_s"), _REAL),
+        **dict.fromkeys(("communication_s", "exposed_s", "blocked_s", "late_s"), _REAL),
         "bytes": _WHOLE,
     },
 )
@@ -244,29 +246,21 @@ RECIPES = _schema(
     },
 )
 
+#: What a trial has only as one of a search.
+_OF_A_SEARCH = frozenset(
+    {
+        *("number", "attempt", "round", "mfu", "mfu_formula", "model_version", "proof_id"),
+        *("predicted_step_s", "predicted_peak_lo_bytes", "predicted_peak_bytes"),
+        *("predicted_peak_hi_bytes", "convergence_fingerprint", "execution_fingerprint"),
+        *("started_at", "finished_at"),
+    }
+)
 CURVE = _schema(
     "curve",
     {
-        "candidate_key": _WORD,
         "seq_len": _WHOLE,
-        "outcome": _WORD,
-        "reason": _WORD,
-        **_AXES,
-        **dict.fromkeys(
-            (
-                "peak_bytes",
-                "forward_peak_bytes",
-                "backward_peak_bytes",
-                "allocated_bytes",
-                "reserved_bytes",
-            ),
-            _WHOLE,
-        ),
-        **_SPLIT,
-        **dict.fromkeys(("step_s", "step_p10_s", "step_p90_s"), _REAL),
-        **dict.fromkeys(("tokens_per_s", "tokens_per_s_per_gpu"), _REAL),
-        **dict.fromkeys(("asked_bytes", "free_bytes", "short_bytes"), _WHOLE),
-        "oom_kind": _WORD,
+        **dict.fromkeys(("peak_bytes", "allocated_bytes", "reserved_bytes"), _WHOLE),
+        **{field.name: field.type for field in TRIALS if field.name not in _OF_A_SEARCH},
     },
 )
 

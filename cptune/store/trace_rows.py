@@ -8,7 +8,7 @@ from cptune.domain.timeline import Exposed, RankTrace
 from cptune.domain.trial import Trial
 from cptune.store.row import Row, reports_of, trial_key
 
-_SECONDS = ("communication_s", "exposed_s", "blocked_s")
+_SECONDS = ("communication_s", "exposed_s", "blocked_s", "late_s")
 
 
 def exposure_rows(trial: Trial) -> list[Row]:

@@ -142,15 +142,18 @@ def test_ten_kills_in_a_row_lose_nothing_and_run_nothing_twice(processes):
     assert {trial["outcome"] for trial in json_trials(run)} == {"measured", "infeasible"}
 
 
+def rows_of(path: Path) -> list[dict[str, object]]:
+    return pq.read_table(path).to_pylist()
+
+
 def json_trials(run: Path) -> list[dict[str, object]]:
-    return [row for path in trial_files(run) for row in pq.read_table(path).to_pylist()]
+    return [row for path in trial_files(run) for row in rows_of(path)]
 
 
 def test_a_driver_killed_in_the_finals_measures_what_is_missing_and_nothing_twice(processes):
-    finals = {"steps": 8, "max_steps": 8, "finalist_rounds": 3}
-    spec = processes.write(
-        "finals", axes={"tp": [1], "sharding": ["zigzag"], "cp": [1, 2]}, budget=finals
-    )
+    finals = {"steps": 8, "max_steps": 8, "finalist_rounds": 3, "depths": [1, 2]}
+    axes = {"tp": [1], "sharding": ["zigzag"], "cp": [1, 2]}
+    spec = processes.write("finals", model={"layers": 3}, axes=axes, budget=finals)
     run = processes.runs / "finals"
     driver = processes.start_sweep(spec, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for(
@@ -168,8 +171,16 @@ def test_a_driver_killed_in_the_finals_measures_what_is_missing_and_nothing_twic
     assert_consistent(run, legal_keys(spec))
     rounds = Counter((row["candidate_key"], row["round"]) for row in json_trials(run))
     assert rounds == {(key, turn): 1 for key in legal_keys(spec) for turn in range(4)}
-    recipe = json.loads((run / "recipe.json").read_text())
-    assert recipe["measurement"]["step_ci_share"] is not None
+    drawn = {(row["round"] > 0, row["extrapolated"], row["layers"]) for row in json_trials(run)}
+    assert drawn == {(False, True, 3), (True, False, None)}  # finals run at full depth
+    seen = json.loads((run / "recipe.json").read_text())["measurement"]
+    assert seen["step_ci_share"] is not None
+    assert seen["depth"] is None
+    methods = {one["method"] for one in seen["exposures"] if one["axis"] == "dp"}
+    assert methods == {"interval-union", "ablation"}
+    exposures = [row for path in (run / "exposures").glob("*") for row in rows_of(path)]
+    checked = {row["attempt"] for row in exposures if row["method"] == "ablation"}
+    assert checked == {1}, "the first round of finals alone"
 
 
 def test_a_second_driver_is_refused_and_the_first_goes_on(processes):

@@ -13,7 +13,7 @@ from cptune.bench.memory import TensorBudget
 from cptune.bench.mesh import build_mesh
 from cptune.bench.recorder import Recorder
 from cptune.bench.step import TrainStep
-from cptune.bench.trace import trace_trial
+from cptune.bench.trace import trace_ablated, trace_step
 from cptune.domain.candidate import Candidate, DataParallelKind, Recompute
 from cptune.domain.layout import ParallelLayout
 from cptune.domain.outcome import EdgeReport
@@ -58,11 +58,15 @@ def traced(*, axes, drop=False, kind="step"):
             micro_batches=MICRO_BATCHES // layout.dp,
         )
         step.run(samples)
-    peaks = dict(memory.peak_bytes)
+    peaks = dict(memory.peak_bytes), memory.split()
     if drop:
         Recorder.watch = lambda recorder, work, transfer: work
-    trace = trace_trial(TraceKind(kind), step, samples, mesh=mesh, cp=cp, memory=memory)
-    assert memory.peak_bytes == peaks
+    if kind == "step":
+        with memory, memory.uncounted():  # as in a trial, between steps that count
+            _, trace = trace_step(step, samples, mesh=mesh, cp=cp, memory=memory)
+    else:
+        trace = trace_ablated(step, samples, mesh=mesh, cp=cp, memory=memory)
+    assert (memory.peak_bytes, memory.split()) == peaks
     assert step.clock.recorder is step.runner.recorder is cp.recorder is memory.collectives is None
     return trace, cp.plan.bytes(mesh.at.cp)
 

@@ -1,6 +1,7 @@
 """The curve on real actors: bytes grow with the tokens, of a planted attention with the square."""
 
 import json
+import shlex
 import signal
 import sys
 from dataclasses import replace
@@ -10,10 +11,11 @@ import pytest
 from sweep_process import tiny_spec, wait_for
 
 from cptune.cluster.ray_launcher import RayLauncher
-from cptune.curve import CurvePlan, CurveStudy
+from cptune.curve import CurveStudy
 from cptune.domain.asked import CurveAsked
 from cptune.domain.outcome import OutcomeKind
 from cptune.predict.limits import Hardware
+from cptune.search.curve_plan import CurvePlan
 from cptune.search.prepare import resolve
 
 AMPLE_BYTES = 1 << 30
@@ -33,7 +35,7 @@ class AskedAlone(CurvePlan):
     """Tries no length that was not asked for."""
 
     def search(self, capacity_bytes):
-        return replace(super().search(capacity_bytes), most=self.seq_lens[-1])
+        return replace(super().search(capacity_bytes), most=self.grid.seq_lens[-1])
 
 
 def curve_of(trials, *, cps, launcher=lambda inner: inner):
@@ -115,7 +117,7 @@ def test_the_command_prints_the_contract_and_keeps_the_rows(processes):
     assert figure.stat().st_size > 1_000_000
 
 
-def test_ctrl_c_ends_the_actors_and_says_where_the_rows_are(processes):
+def test_ctrl_c_ends_the_actors_and_says_how_to_go_on(processes):
     path = processes.write("stop", budget={"trial_s": 100.0}, cluster={"world_size": 2})
     curve = start_curve(processes, path, "--seq-lens", "65536", "--cp", "2")
     wait_for(processes.is_trying, within_s=60, what="a trial")
@@ -123,5 +125,9 @@ def test_ctrl_c_ends_the_actors_and_says_where_the_rows_are(processes):
     _, err = curve.communicate(timeout=30)
 
     assert curve.returncode == 130, err
-    assert "stopped; the rows so far are in" in err
+    _, _, said = next(line for line in err.splitlines() if "go on with" in line).partition(": ")
+    kept = processes.runs / "stop-curve"
+    words = ["curve", kept / "spec.toml", "--runs", processes.runs, "--name", kept.name, "--resume"]
+    assert shlex.split(said)[1:] == [str(word) for word in words]
+    assert (kept / "spec.toml").exists()
     assert "Traceback" not in err

@@ -38,8 +38,8 @@ def test_it_is_refused_before_anything_is_read(folder, program, words, flag, pat
 
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("error: cannot write ")
-    assert program is topology or f"hint: {flag} wants a file" in err
+    assert err.startswith(f"error: {flag}: cannot write ")
+    assert program is topology or "hint: wanted a file" in err
     assert "unread" not in err
     assert [one.name for one in folder.iterdir()] == ["t.txt"]
 

@@ -70,6 +70,7 @@ def test_rings_read_standard_input(capsys):
         (["probe", "--cp", "1"], "wanted 2 ranks or more"),
         (["probe", "--cp", "2", "--share", "7"], "share is 7.0"),
         (["probe", "--cp", "2", "none.txt"], "cannot read none.txt"),
+        (["probe", "--cp", "2", "--out", "no/such/edges"], "--out: cannot write no/such/edges: No"),
         (["probe", "--cp", "2", "--bogus"], "unknown option --bogus"),
         (["probe"], "--cp is missing"),
     ],
@@ -121,7 +122,7 @@ def test_a_topology_that_cannot_be_written_exits_2(file, tmp_path, capsys):
 
     assert run(["topology", file, "--out", str(path)]) == 2
 
-    assert f"error: cannot write {path}" in capsys.readouterr().err
+    assert f"error: --out: cannot write {path}" in capsys.readouterr().err
 
 
 def test_a_recorded_cluster_without_gpus_is_read_back(tmp_path, capsys):

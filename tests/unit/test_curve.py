@@ -6,16 +6,18 @@ import pyarrow.parquet as pq
 import pytest
 from fakes import ScriptedLauncher, failed, measured, out_of_memory, sweep_spec
 
-from cptune.curve import CurvePlan, CurveStudy
+from cptune.curve import CurveStudy
 from cptune.domain.asked import CurveAsked
+from cptune.domain.curve import CurveGrid
 from cptune.domain.memory import MemorySplit
 from cptune.domain.outcome import OutcomeKind
-from cptune.errors import SpecError
+from cptune.errors import LedgerError, SpecError
 from cptune.predict.limits import Hardware
 from cptune.report.curve import curve_lines, row_cells
 from cptune.report.figures import curve_figure
+from cptune.search.curve_plan import CurvePlan
 from cptune.search.prepare import resolve
-from cptune.store.curve import write_curve
+from cptune.store.curve import ROWS, read_curve, write_curve
 
 CAPACITY = 1_000_000
 STATES = 40_000
@@ -32,7 +34,7 @@ def split_of(rest):
     )
 
 
-def study(*, rest_of, step_of=lambda tokens, cp: 1.0, asked=None, loss_of=lambda cp: 5.0):
+def study(*, rest_of, step_of=lambda tokens, cp: 1.0, asked=None, loss_of=lambda cp: 5.0, known=()):
     """Run a curve whose truth is `rest_of(tokens of a rank)` bytes beside the states."""
     spec = resolve(sweep_spec("[axes]\ntp = [1]\ncp = [1, 2, 4]\npp = [1]\n"), None)
     plan = CurvePlan(spec, asked or CurveAsked(seq_lens="512,1024,2048"))
@@ -64,6 +66,7 @@ def study(*, rest_of, step_of=lambda tokens, cp: 1.0, asked=None, loss_of=lambda
         capacity_bytes=CAPACITY,
         hardware=Hardware(cores=(None,)),
         keep=lambda row, rows: kept.append(len(rows)),
+        known=known,
     )
     return made.run(), tried, kept
 
@@ -81,6 +84,30 @@ def test_each_degree_reaches_its_longest_length_in_few_trials():
     assert answer["shortest_helping_seq_len"]["fits"] == 1984
     assert len(tried) <= 16
     assert kept == list(range(1, len(tried) + 1))
+
+
+def test_a_curve_cut_after_any_row_goes_on_to_the_same_and_tries_nothing_twice(tmp_path):
+    whole, tried, _ = study(rest_of=linear, loss_of=lambda cp: 5.0 + (cp == 4))
+    assert OutcomeKind.WRONG_RESULT in {row.kind for row in whole.rows}
+
+    for count in range(len(whole.rows) + 1):
+        write_curve(tmp_path / ROWS, whole.rows[:count])
+        known = read_curve(tmp_path)
+        again, rest, kept = study(rest_of=linear, loss_of=lambda cp: 5.0 + (cp == 4), known=known)
+
+        assert tried[:count] + rest == tried
+        assert kept == list(range(count + 1, len(tried) + 1))
+        assert again.to_json() == whole.to_json()
+        assert curve_lines(again) == curve_lines(whole)
+        assert [row_cells(row) for row in again.rows] == [row_cells(row) for row in whole.rows]
+
+
+def test_rows_that_cannot_be_read_are_not_measured_over(tmp_path):
+    assert read_curve(tmp_path) == []
+    (tmp_path / ROWS).write_bytes(b"PAR1 and no more")
+
+    with pytest.raises(LedgerError, match="holds no rows to go on from"):
+        read_curve(tmp_path)
 
 
 def test_scores_written_out_are_suspected():
@@ -123,7 +150,7 @@ def test_a_degree_that_trains_something_else_is_no_point_of_the_curve():
 def test_an_illegal_degree_of_the_axes_is_a_row_with_its_reason():
     spec = resolve(sweep_spec(), None)
     plan = CurvePlan(spec, CurveAsked(seq_lens="512"))
-    plan.cps = [3]
+    plan.grid = replace(plan.grid, cp=(3,))
     launcher = ScriptedLauncher()
     made = CurveStudy(
         plan,
@@ -168,7 +195,8 @@ def test_a_list_that_is_none_is_refused(lens, cp):
 def test_the_lengths_of_the_spec_are_a_quarter_a_half_and_all():
     plan = CurvePlan(resolve(sweep_spec(), None), CurveAsked())
 
-    assert (plan.seq_lens, plan.cps, plan.granule) == ([16, 32, 64], [1, 2, 4], 2)
+    assert plan.grid == CurveGrid(seq_lens=(16, 32, 64), cp=(1, 2, 4))
+    assert plan.granule == 2
 
 
 def test_people_read_sizes_and_where_cp_helps():

@@ -86,7 +86,8 @@ def test_exposed_is_told_by_axis_and_by_layer(recorder, clock):
     }
     assert rows(trace, "dp") == {(None, True): (0.0, 0.0)}
     assert trace.whole("cp").blocked_s == 5.0
-    assert trace.whole("dp").blocked_s == 1.0
+    assert trace.whole("dp").blocked_s == trace.whole("dp").late_s == 1.0
+    assert trace.whole("cp").late_s == 0.0
 
 
 def test_a_transfer_begins_when_its_last_partner_is_ready(recorder, clock):
@@ -112,6 +113,8 @@ def test_waits_that_are_communication_are_exposed_where_they_come_down_to(record
     assert rows(trace, "tp") == {(None, True): (1.0, 1.0), (4, False): (1.0, 1.0)}
     assert rows(trace, "dp") == {(None, True): (0.0, 0.0)}
     assert (trace.whole("cp").blocked_s, trace.whole("dp").blocked_s) == (5.0, 1.0)
+    # Only 6 to 7 was for a peer that computed: nothing moved then, anywhere.
+    assert (trace.whole("cp").late_s, trace.whole("dp").late_s) == (1.0, 0.0)
     spans = [span for span in trace.spans if span.kind is SpanKind.WAIT]
     assert [(one.start_s, one.stop_s, one.axis, one.layer) for one in spans] == [
         (7.0, 9.0, "cp", 1),

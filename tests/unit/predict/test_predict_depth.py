@@ -52,6 +52,27 @@ def seen_at(layers, *, spread=0.0, steps=5, backward=700):
     return measurement_from(tuple(reports), tokens_per_step=256)
 
 
+def traced_at(layers):
+    """The same with a traced step on each rank."""
+    row = rank_trace().whole("cp")
+    seen = seen_at(layers)
+    row = replace(row, exposed_s=0.001 * layers + 0.01, communication_s=0.002 * layers)
+    trace = rank_trace(step_s=0.1 * layers, exposed=(row,))
+    reports = tuple(replace(one, trace=trace) for one in seen.ranks)
+    return measurement_from(reports, tokens_per_step=256)
+
+
+def test_what_is_exposed_is_drawn_too_and_the_trace_stays_that_of_its_depth():
+    found = extrapolate(traced_at(2), traced_at(4), LINE, tokens_per_step=256)
+
+    assert found.cp_exposed_s == pytest.approx(0.001 * 16 + 0.01)
+    assert found.cp_comm_s == pytest.approx(0.002 * 16)
+    assert found.traced_step_s == pytest.approx(0.1 * 16)
+    assert found.exposed_share == pytest.approx(traced_at(16).exposed_share)
+    assert found.exposed_method == "interval-union"
+    assert found.ranks[0].trace == traced_at(4).ranks[0].trace
+
+
 def test_what_grows_by_the_layer_is_exact_at_full_depth():
     found = extrapolate(seen_at(2), seen_at(4), LINE, tokens_per_step=256)
     true = seen_at(16)
@@ -142,3 +163,7 @@ def test_what_is_unknown_at_one_depth_is_unknown_at_full_depth():
     assert {one.tp_exposed_s for one in drawn.ranks} == {(None,) * 5}
     assert drawn.ranks[0].edges[0].seconds is None
     assert drawn.ranks[0].used_bytes == 16000
+
+
+def test_a_quantile_that_falls_with_the_layers_is_kept_at_what_was_seen():
+    assert LINE.steps([0.3, 0.4, 0.5], [0.2, 0.45, 0.7]) == pytest.approx((0.2, 0.75, 1.9))

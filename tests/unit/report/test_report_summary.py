@@ -13,6 +13,7 @@ from fakes import (
     failed,
     measured,
     out_of_memory,
+    rank_trace,
     sweep_spec,
     trial_of,
 )
@@ -22,6 +23,7 @@ from cptune.domain.depth import Depth
 from cptune.domain.memory import MemorySplit
 from cptune.domain.recipe import CertificateEntry, Evidence, Recipe
 from cptune.domain.study import Storage
+from cptune.domain.timeline import ABLATION, Exposed
 from cptune.domain.trial import Predicted
 from cptune.logs import EventLog
 from cptune.report.observers import Logged, Terminal
@@ -62,6 +64,41 @@ RECIPE = Recipe(
 
 def judged(trial, word="chosen", reason="why"):
     return Judged(trial=trial, word=word, reason=reason)
+
+
+def test_the_figure_of_the_ablation_stands_below_that_of_the_intervals():
+    def row(axis, exposed_s):
+        return Exposed(
+            axis=axis,
+            layer=None,
+            whole=True,
+            method=ABLATION,
+            communication_s=None,
+            exposed_s=exposed_s,
+        )
+
+    trace = rank_trace()
+    trace = replace(trace, exposed=(*trace.exposed, row("cp", 0.018), row("dp", None)))
+    recipe = replace(RECIPE, measurement=measured(trace=trace))
+
+    assert "by ablation: cp 18.0, dp unknown ms" in recipe_lines(recipe)
+    assert recipe.to_json()["measurement"]["exposures"][:2] == [
+        {
+            "axis": "cp",
+            "method": "interval-union",
+            "communication_s": pytest.approx(0.03),
+            "exposed_s": pytest.approx(0.02),
+        },
+        {
+            "axis": "cp",
+            "method": "ablation",
+            "communication_s": None,
+            "exposed_s": pytest.approx(0.018),
+        },
+    ]
+    plain = replace(RECIPE, measurement=measured(trace=rank_trace()))
+    assert not any("ablation" in line for line in recipe_lines(plain))
+    assert plain.to_json()["measurement"]["exposures"][1]["exposed_s"] is None
 
 
 def test_a_row_of_the_table():
@@ -144,6 +181,7 @@ def test_a_figure_drawn_from_two_depths_says_so_in_the_table():
     cells = trial_cells(Judged(trial=drawn, word="chosen", reason=""))
 
     assert cells[1].endswith(" (from 2 and 4 layers)")
+    assert cells[3].endswith("500 (400-600)")
     assert not trial_cells(Judged(trial=CP2, word="chosen", reason=""))[1].endswith("layers)")
 
 

@@ -23,7 +23,8 @@ from cptune.domain.study import Budget
 from cptune.errors import SpecError
 from cptune.search.choose import Limits
 from cptune.search.depths import TwoDepthLauncher, with_depths
-from cptune.search.loop import Seams, SearchLoop
+from cptune.search.loop import SearchLoop
+from cptune.search.seams import Seams
 
 LAYERS = 8
 
@@ -141,6 +142,25 @@ def test_what_is_chosen_was_run_at_full_depth():
     assert choice.trial.measurement.depth is None
     assert [(one.number, one.attempt) for one in ledger.read()] == [(0, 0), (0, 1), (1, 0)]
     assert depths.ran[-1] == (LAYERS, CP1.key)
+
+
+@pytest.mark.parametrize("slope", [0.0, -0.02])
+def test_a_step_that_takes_no_longer_with_more_layers_draws_no_line(slope):
+    depths = Depths(step_of=lambda layers, tried: 0.2 + slope * min(layers, 4))
+    seen = launch(depths, CP1)
+
+    assert [layers for layers, _ in depths.ran] == [2, 4, LAYERS]
+    assert seen.depth is None
+
+
+def test_what_two_depths_took_says_how_long_full_depth_takes():
+    _, ledger = sweep(Depths(), CP1)
+    times = {"started_at": "2026-01-02T03:04:05+00:00", "finished_at": "2026-01-02T03:04:08+00:00"}
+    shallow, whole = (replace(one, **times) for one in ledger.read())
+
+    assert (shallow.depth.layers, whole.depth) == (LAYERS, None)
+    assert shallow.again_s == pytest.approx(3.0 * LAYERS / (2 + 4))
+    assert whole.again_s == 3.0
 
 
 def test_a_choice_that_does_not_hold_at_full_depth_goes_to_the_next():

@@ -1,9 +1,12 @@
 """Who is measured again, and what several rounds come to together."""
 
+from dataclasses import replace
+
 import pytest
-from fakes import candidate, failed, out_of_memory, rank_report, trial_of
+from fakes import candidate, failed, out_of_memory, rank_report, rank_trace, trial_of
 
 from cptune.domain.outcome import OutcomeKind, measurement_from
+from cptune.domain.timeline import ABLATION, Exposed
 from cptune.search.finalists import choose_finalists, pool
 
 CP1, CP1_TP2, CP2, CP4 = (
@@ -96,3 +99,32 @@ def test_a_lost_node_is_no_failure_of_the_finalist():
     trials = [timed(CP1, 0.5), timed(CP2, 0.5), again(CP1, 0.1, turn=1), lost]
 
     assert pool(trials, finalists=KEYS, ci_share=0.03) == trials[:2]
+
+
+def test_the_ablation_of_one_round_stands_beside_the_intervals_of_the_last():
+    by_ablation = Exposed(
+        axis="cp",
+        layer=None,
+        whole=True,
+        method=ABLATION,
+        communication_s=0.05,
+        exposed_s=0.018,
+    )
+    first, last = rank_trace(), rank_trace(step_s=0.2)
+    first = replace(first, exposed=(*first.exposed, by_ablation))
+    trials = [timed(CP1, 0.5), timed(CP2, 0.5)]
+    trials += [again(one, 0.1, turn=1, trace=first) for one in (CP1, CP2)]
+    trials += [again(one, 0.1, turn=2, trace=last) for one in (CP1, CP2)]
+
+    seen = pool(trials, finalists=KEYS, ci_share=0.03)[0].measurement
+
+    assert not seen.lacks_ablation
+    assert seen.traced_step_s == 0.2
+    assert [(one.axis, one.method, one.exposed_s) for one in seen.exposures] == [
+        ("cp", "interval-union", pytest.approx(0.02)),
+        ("cp", "ablation", pytest.approx(0.018)),
+        ("dp", "interval-union", pytest.approx(0.004)),
+        ("dp", "ablation", None),
+    ]
+    assert trials[0].measurement.exposures == []  # no step was traced
+    assert trials[4].measurement.lacks_ablation

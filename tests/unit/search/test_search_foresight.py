@@ -22,8 +22,9 @@ from cptune.predict.found import cpu_machine
 from cptune.predict.trials import TrialPredictor
 from cptune.search.choose import Limits
 from cptune.search.foresight import LearningLedger
-from cptune.search.loop import Seams, SearchLoop
+from cptune.search.loop import SearchLoop
 from cptune.search.prepare import resolve
+from cptune.search.seams import Seams
 
 CP1, CP1_TP2, CP1_TP4, CP2 = (
     candidate(dp=4),

@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import replace
 
 import pytest
 from fakes import (
@@ -24,10 +25,11 @@ from fakes import (
 
 from cptune.domain.outcome import OutcomeKind, measurement_from
 from cptune.domain.study import Axes, Budget, Objective, SearchSettings
-from cptune.domain.timeline import Span, SpanKind
+from cptune.domain.timeline import ABLATION, Exposed, Span, SpanKind
 from cptune.search.choose import Limits
-from cptune.search.loop import Seams, SearchLoop
+from cptune.search.loop import SearchLoop
 from cptune.search.sampler import OptunaSampler
+from cptune.search.seams import Seams
 from cptune.search.space import build_space
 
 LIMITS = Limits(
@@ -49,7 +51,7 @@ BROKEN = failed(OutcomeKind.COMMUNICATION, "peer closed")
 class Bench:
     """One search over fakes; everything that it touched stays here."""
 
-    def __init__(self, launcher, *, space=SPACE, ledger=None, sampler=None, **budget):
+    def __init__(self, launcher, *, space=SPACE, ledger=None, sampler=None, finals=None, **budget):
         self.launcher, self.clock = launcher, FakeClock()
         self.ledger = ledger or MemoryLedger()
         self.sampler = sampler or ListSampler(space)
@@ -65,6 +67,7 @@ class Bench:
                 ledger=self.ledger,
                 clock=self.clock,
                 observer=self.observer,
+                finals=finals,
             ),
         )
 
@@ -366,6 +369,71 @@ def test_a_settled_choice_needs_no_finals():
 
     assert bench.loop.run().trial.candidate == CP2
     assert len(bench.launcher.launched) == 4
+
+
+def traced(seen, *, ablated=True):
+    """The same measurement with a traced step, cross-checked or not."""
+    row = Exposed(
+        axis="cp", layer=None, whole=True, method=ABLATION, communication_s=None, exposed_s=0.01
+    )
+    trace = rank_trace()
+    if ablated:
+        trace = replace(trace, exposed=(*trace.exposed, row))
+    return replace(seen, ranks=tuple(replace(one, trace=trace) for one in seen.ranks))
+
+
+def test_finalists_are_cross_checked_in_their_first_round_alone():
+    finals = ScriptedLauncher({CP2.key: steady(0.1, 0.1), CP4.key: steady(0.099, 0.1)})
+    bench = Bench(ScriptedLauncher(CLOSE), finalist_rounds=2, finals=finals)
+
+    bench.loop.run()
+
+    assert finals.launched == [CP2.key, CP4.key]
+    assert bench.launcher.launched[4:] == [CP2.key, CP4.key]
+    assert [one.round for one in bench.ledger.kept[4:]] == [1, 1, 2, 2]
+
+
+FAR = {
+    CP1.key: out_of_memory(),
+    CP1_TP2.key: out_of_memory(),
+    CP2.key: traced(steady(0.1, 0.1), ablated=False),
+    CP4.key: traced(steady(0.3, 0.3), ablated=False),
+}
+
+
+def test_a_settled_choice_is_cross_checked_once():
+    finals = ScriptedLauncher({CP2.key: traced(steady(0.1, 0.1))})
+    bench = Bench(ScriptedLauncher(FAR), finalist_rounds=1, finals=finals)
+
+    choice = bench.loop.run()
+
+    assert finals.launched == [CP2.key]
+    assert not choice.trial.measurement.lacks_ablation
+    assert [(one.number, one.attempt, one.round) for one in bench.ledger.kept[4:]] == [(2, 1, 0)]
+    assert "to cross-check its exposed communication by ablation" in bench.observer.notes[-1]
+    again = Bench(ScriptedLauncher(), ledger=bench.ledger, finalist_rounds=1, finals=finals)
+    assert again.loop.run().trial.candidate == CP2
+    assert finals.launched == [CP2.key]  # nothing is left to do
+
+
+@pytest.mark.parametrize(
+    ("budget", "cost_s"), [({"finalist_rounds": 0}, 0), ({"finalist_rounds": 1, "wall_s": 100}, 30)]
+)
+def test_no_cross_check_where_no_finals_are_wanted_or_no_time_is_left(budget, cost_s):
+    finals = ScriptedLauncher({CP2.key: traced(steady(0.1, 0.1))})
+    launcher = ScriptedLauncher(FAR, on_launch=lambda one: bench.clock.advance(cost_s))
+    bench = Bench(launcher, finals=finals, **budget)
+
+    assert bench.loop.run().trial.candidate == CP2
+    assert finals.launched == []
+
+
+def test_a_cross_check_that_tells_nothing_is_not_repeated():
+    finals = ScriptedLauncher({CP2.key: traced(steady(0.1, 0.1), ablated=False)})
+    bench = Bench(ScriptedLauncher(FAR), finalist_rounds=1, finals=finals)
+
+    assert bench.loop.run().trial.measurement.lacks_ablation
+    assert finals.launched == [CP2.key]
 
 
 @pytest.mark.parametrize("kept", range(4, 8))

@@ -92,7 +92,12 @@ DRAWN = replace(
     outcome=replace(
         RICH.outcome,
         depth=Depth(
-            layers_measured=(2, 4), step_lo_s=0.1, step_hi_s=0.4, peak_lo_bytes=1, peak_hi_bytes=2
+            layers_measured=(2, 4),
+            step_lo_s=0.1,
+            step_hi_s=0.4,
+            peak_lo_bytes=1,
+            peak_hi_bytes=2,
+            layers=16,
         ),
     ),
 )

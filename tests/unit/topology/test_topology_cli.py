@@ -54,7 +54,7 @@ def test_an_unwritable_out_exits_2_with_path_and_reason(tmp_path, capsys):
 
     out, err = capsys.readouterr()
     assert out == ""
-    assert err == f"error: cannot write {path}: No such file or directory\n"
+    assert err == f"error: --out: cannot write {path}: No such file or directory\n"
 
 
 @pytest.mark.parametrize("argv", [["--format", "xml"], ["--extra"], ["--form", "json"]])

@@ -187,4 +187,4 @@ def test_a_picture_that_cannot_be_written_is_exit_2(inventory, tmp_path, capsys)
 
     out, err = capsys.readouterr()
     assert (status, out) == (2, "")
-    assert err.startswith(f"error: cannot write {picture}: ")
+    assert err.startswith(f"error: --svg: cannot write {picture}: ")

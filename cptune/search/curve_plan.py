@@ -1,0 +1,104 @@
+"""What a memory curve tries: lengths, degrees, and the candidate of each degree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cptune.domain.asked import CurveAsked
+from cptune.domain.candidate import Candidate, ulysses_degrees
+from cptune.domain.curve import CurveGrid
+from cptune.domain.growth import LengthSearch
+from cptune.domain.layout import ParallelLayout
+from cptune.domain.study import SweepSpec, TraceKind
+from cptune.domain.workload import divisors
+from cptune.errors import SpecError
+
+#: A peak is the same in every step after the first; the time needs a few.
+_WARMUP_STEPS, _STEPS = 1, 3
+_GRANULES = 8  # in the shortest length asked for
+_MOST_GROWTH = 64  # times the longest length asked for
+
+
+class CurvePlan:
+    """The lengths, the degrees and the candidate of each, from a resolved spec.
+
+    Raises:
+        SpecError: when a length or a degree cannot be used.
+    """
+
+    def __init__(self, spec: SweepSpec, asked: CurveAsked) -> None:
+        self.spec = spec
+        own = spec.workload.seq_len
+        parts = {max(1, own // 4), max(1, own // 2), own}
+        self.grid = CurveGrid(
+            seq_lens=tuple(_numbers("--seq-lens", asked.seq_lens) or sorted(parts)),
+            cp=tuple(_numbers("--cp", asked.cp) or sorted({*spec.axes.cp})),
+        )
+        ranks = divisors(spec.cluster.world_size or 1)
+        if odd := [cp for cp in _numbers("--cp", asked.cp) if cp not in ranks]:
+            raise SpecError(f"--cp has {odd[0]}; wanted a divisor of {ranks[-1]} ranks: {ranks}")
+
+    @property
+    def granule(self) -> int:
+        """Lengths closer than this are not told apart."""
+        return max(1, self.grid.seq_lens[0] // _GRANULES)
+
+    def at(self, seq_len: int) -> SweepSpec:
+        """The spec at another length, with the few steps that a curve needs."""
+        spec = self.spec
+        return replace(
+            spec,
+            workload=replace(spec.workload, seq_len=seq_len),
+            budget=replace(
+                spec.budget,
+                warmup_steps=_WARMUP_STEPS,
+                steps=_STEPS,
+                max_steps=_STEPS,
+                trace=TraceKind.OFF,
+            ),
+        )
+
+    def search(self, capacity_bytes: int) -> LengthSearch:
+        """The search for the longest length of one degree."""
+        most = self.grid.seq_lens[-1] * _MOST_GROWTH // self.granule * self.granule
+        return LengthSearch(capacity_bytes=capacity_bytes, granule=self.granule, most=most)
+
+    def candidate(self, cp: int) -> Candidate:
+        """The baseline's layout, or the first values of the axes, at one degree; dp is the rest."""
+        axes, given = self.spec.axes, self.spec.baseline
+        tp, pp = given.tp or axes.tp[0], given.pp or axes.pp[0]
+        strategy = axes.strategy[0]
+        ulysses = next(iter(ulysses_degrees(strategy, cp)), 1)
+        layout = ParallelLayout(
+            tp=tp,
+            cp=cp,
+            pp=pp,
+            vpp=axes.vpp[0],
+            dp=max(1, (self.spec.cluster.world_size or 1) // (tp * cp * pp)),
+            ulysses=ulysses,
+        )
+        return Candidate(
+            layout=layout,
+            sharding=axes.sharding[0],
+            strategy=strategy,
+            stages=(axes.stages[0] if axes.stages else layout.ring - 1) if layout.ring > 1 else 0,
+            micro_batch=given.micro_batch or axes.micro_batch[0],
+            recompute=axes.recompute[0],
+            loss=axes.loss[0],
+            data_parallel=axes.data_parallel[0],
+        ).canonical()
+
+
+def _numbers(word: str, text: str) -> list[int]:
+    """Whole numbers above 0 of a list like 1024,2048, ascending, each once.
+
+    Raises:
+        SpecError: when it holds anything else.
+    """
+    try:
+        found = sorted({int(part) for part in text.split(",")}) if text.strip() else []
+    except ValueError:
+        raise SpecError(f"{word} is {text!r}; wanted whole numbers, as in 1024,2048") from None
+    if found and found[0] < 1:
+        raise SpecError(f"{word} has {found[0]}; wanted 1 or more")
+    return found
