@@ -1,14 +1,12 @@
 """The curve on real actors: bytes grow with the tokens, of a planted attention with the square."""
 
 import json
-import shlex
-import signal
 import sys
 from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
-from sweep_process import tiny_spec, wait_for
+from sweep_process import tiny_spec
 
 from cptune.cluster.ray_launcher import RayLauncher
 from cptune.curve import CurveStudy
@@ -115,19 +113,3 @@ def test_the_command_prints_the_contract_and_keeps_the_rows(processes):
     for kept in (out, processes.runs / "grow-curve" / "curve.parquet"):
         assert pq.read_table(kept).num_rows == len(answer["rows"])
     assert figure.stat().st_size > 1_000_000
-
-
-def test_ctrl_c_ends_the_actors_and_says_how_to_go_on(processes):
-    path = processes.write("stop", budget={"trial_s": 100.0}, cluster={"world_size": 2})
-    curve = start_curve(processes, path, "--seq-lens", "65536", "--cp", "2")
-    wait_for(processes.is_trying, within_s=60, what="a trial")
-    curve.send_signal(signal.SIGINT)
-    _, err = curve.communicate(timeout=30)
-
-    assert curve.returncode == 130, err
-    _, _, said = next(line for line in err.splitlines() if "go on with" in line).partition(": ")
-    kept = processes.runs / "stop-curve"
-    words = ["curve", kept / "spec.toml", "--runs", processes.runs, "--name", kept.name, "--resume"]
-    assert shlex.split(said)[1:] == [str(word) for word in words]
-    assert (kept / "spec.toml").exists()
-    assert "Traceback" not in err

@@ -1,14 +1,11 @@
 """`cptune topology` with a Ray of its own: the inventory, and probes that leave nothing behind."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 
 import pyarrow.parquet as pq
-from sweep_process import SweepProcesses, wait_for
+from sweep_process import SweepProcesses
 
 from topology import Gpu, Link, LinkKind, Node, Topology
 
@@ -77,23 +74,3 @@ def test_nodes_that_the_cluster_does_not_have_are_refused(processes):
 
     assert done.returncode == 2
     assert "the rings go over east, west, unknown to Ray; its nodes are " in done.stderr
-
-
-def test_a_killed_rank_ends_the_probe_and_is_named(processes):
-    probe = start(processes, "probe", "--cp", "2", "--payload-mib", "64", "--repeats", "1000")
-    ranks: list[int] = []
-
-    def is_measuring() -> bool:
-        words = processes.left().items()
-        ranks[:] = [pid for pid, word in words if word.startswith("ray::RankActor.probe")]
-        return len(ranks) == 2
-
-    wait_for(is_measuring, within_s=60, what="the measuring ranks")
-    time.sleep(1)
-    os.kill(ranks[0], signal.SIGKILL)
-    out, err = probe.communicate(timeout=60)
-
-    assert probe.returncode == 1
-    assert out == ""
-    assert "error: the probe failed on " in err
-    assert "Traceback" not in err

@@ -1,9 +1,7 @@
-"""`cptune sweep` as a user runs it: what it leaves, what it refuses, how it ends and goes on."""
+"""`cptune sweep` as a user runs it: what it leaves, what it refuses, how it goes on."""
 
 import json
-import os
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,7 +16,6 @@ from sweep_process import (
     SweepProcesses,
     run_files,
     sweep_processes,
-    wait_for,
     whole_run,
 )
 
@@ -34,7 +31,6 @@ KEYS = {
     "tp1-cp2-pp1-dp1-mb1-contiguous-ring-st1-none-full-ddp-auto",
 }
 SPLIT_BYTES = 2_300_000  # tp2 fits, the layouts that hold all weights do not
-ENDLESS = {"steps": 100_000, "trial_s": 100.0}
 
 
 @dataclass(frozen=True)
@@ -212,28 +208,3 @@ def test_a_run_directory_that_cannot_be_made_is_refused_before_anything_starts(p
     assert refused.returncode == 2
     assert str(processes.runs) in refused.stderr
     assert processes.ray_sessions() == []
-
-
-@pytest.mark.parametrize(
-    ("number", "to_group", "code"),
-    [(signal.SIGINT, False, 130), (signal.SIGINT, True, 130), (signal.SIGTERM, False, 143)],
-    ids=["ctrl-c-alone", "ctrl-c-group", "terminate"],
-)
-def test_a_signal_during_a_trial_ends_everything_and_says_how_to_go_on(
-    processes, number, to_group, code
-):
-    sweep = processes.start_sweep(processes.write("cut", budget=ENDLESS))
-    wait_for(processes.is_trying, within_s=60, what="a trial")
-    send_to_group(sweep, number) if to_group else sweep.send_signal(number)
-    _, err = sweep.communicate(timeout=30)
-    assert sweep.returncode == code, err
-    assert processes.wait_gone() == {}
-    kept = processes.runs / "cut" / "spec.toml"
-    assert f"cptune sweep {kept} --runs {processes.runs} --resume\n" in err
-    assert "Traceback" not in err
-    assert specs.load(kept).name == "cut"
-
-
-def send_to_group(sweep: subprocess.Popen[str], number: int) -> None:
-    """As a terminal does: to every process of the foreground group."""
-    os.killpg(sweep.pid, number)
