@@ -10,10 +10,8 @@ from cptune.balance.asked import Packing, Split
 from cptune.balance.pack import StepCutter, cut_rows, cut_stream, pack
 from cptune.balance.spread import SpreadMeter
 from cptune.balance.work import Reals, Tokens, Work, rank_work
-from cptune.domain.checks import MOST_RANKS
+from cptune.domain.checks import MOST_RANKS, MOST_TOKENS
 from cptune.errors import SpecError
-
-_MOST_TOKENS = 1 << 30  # of one GPU; the longest published contexts have 1 << 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +35,7 @@ class Setting:
     def __post_init__(self) -> None:
         limits = (
             ("world", self.world, MOST_RANKS),
-            ("tokens-per-gpu", self.tokens_per_gpu, _MOST_TOKENS),
+            ("tokens-per-gpu", self.tokens_per_gpu, MOST_TOKENS),
         )
         for name, value, most in limits:
             if not 1 <= value <= most:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -47,7 +48,8 @@ def sweep(
     except (KeyboardInterrupt, SystemExit) as exc:
         terminal.close()  # its live line would fold what comes next
         kept = runs / chosen.name / "spec.toml"
-        go_on = f"{program('cptune')} sweep {kept} --runs {runs} --resume"
+        words = (program("cptune"), "sweep", str(kept), "--runs", str(runs), "--resume")
+        go_on = shlex.join(words)
         say_stopped(exc, f"stopped; go on with: {go_on}")
         raise
     finally:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 #: More ranks than any cluster has.
 MOST_RANKS = 1 << 20
+#: Of one device or one sequence: the longest published contexts have 1 << 24.
+MOST_TOKENS = 1 << 30
 #: Of numpy, which Optuna's samplers draw from.
 LARGEST_SEED = (1 << 32) - 1
 #: No size of a model, a batch or a cluster comes near it, and divisors of less are found quickly.

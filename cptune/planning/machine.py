@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cptune.domain.documents import DocumentLoad
 from cptune.domain.study import ClusterSpec, SweepSpec
+from cptune.domain.support import PLANNED
 from cptune.domain.workload import FULL_LENGTHS, Workload
 from cptune.errors import SpecError
 from cptune.predict.case import Case, Machine
@@ -22,6 +23,7 @@ from cptune.predict.found import (
 )
 from topology.errors import TopologyError
 from topology.nouns import Topology
+from topology.words import suggestion
 
 if TYPE_CHECKING:
     from cptune.balance.work import Tokens
@@ -34,8 +36,13 @@ def build_case(spec: SweepSpec) -> Case:
 
     Raises:
         SpecError: when the GPU is not known, the number of ranks is not given, the attention
-            kernel has no rates on it, or the lengths are wrong.
+            kernel has no rates on it, the optimizer's states are not known, or the lengths are
+            wrong.
     """
+    optimizer, known = spec.workload.optimizer, PLANNED.optimizers
+    if optimizer not in known:
+        near = suggestion(optimizer, known)
+        raise SpecError(f"workload.optimizer | {optimizer!r} has states of unknown size{near}")
     machine = build_machine(spec.cluster)
     try:
         read_curve(machine.gpu.generation, spec.stack.kernel, spec.model.head_dim)

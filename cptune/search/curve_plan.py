@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from cptune.domain.asked import CurveAsked
 from cptune.domain.candidate import Candidate, ulysses_degrees
+from cptune.domain.checks import MOST_TOKENS
 from cptune.domain.curve import CurveGrid
 from cptune.domain.growth import LengthSearch
 from cptune.domain.layout import ParallelLayout
@@ -101,4 +102,6 @@ def _numbers(word: str, text: str) -> list[int]:
         raise SpecError(f"{word} is {text!r}; wanted whole numbers, as in 1024,2048") from None
     if found and found[0] < 1:
         raise SpecError(f"{word} has {found[0]}; wanted 1 or more")
+    if found and found[-1] > MOST_TOKENS:
+        raise SpecError(f"{word} has {found[-1]}; wanted {MOST_TOKENS} or less")
     return found

@@ -183,7 +183,11 @@ def test_a_trial_that_crashed_is_not_bisected():
 
 
 @pytest.mark.parametrize(
-    ("lens", "cp"), [("1k", ""), ("", "two"), ("0,5", ""), ("", "-2"), ("512,,", ""), ("", "3")]
+    ("lens", "cp"),
+    [
+        *[("1k", ""), ("", "two"), ("0,5", ""), ("", "-2"), ("512,,", ""), ("", "3")],
+        ("512,99999999999999999999", ""),
+    ],
 )
 def test_a_list_that_is_none_is_refused(lens, cp):
     spec = resolve(sweep_spec(), None)

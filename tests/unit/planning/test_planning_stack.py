@@ -86,3 +86,10 @@ def test_an_unknown_kernel_is_refused_with_the_nearest():
         said('kernel = "flash3"', tp=1)
     assert str(caught.value).startswith("stack.kernel | kernel 'flash3' has no measured rate on ")
     assert "known: cudnn, fa2, fa3, sdpa, triton; nearest legal: fa3" in str(caught.value)
+
+
+def test_an_optimizer_whose_states_are_not_known_is_refused_with_the_nearest():
+    spec = parse(TEXT, source="test", default_name="test")
+    other = replace(spec, workload=replace(spec.workload, optimizer="adam"))
+    with pytest.raises(SpecError, match=r"^workload.optimizer \| 'adam' .*adamw-fp32"):
+        build_case(other)
