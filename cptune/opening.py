@@ -46,16 +46,20 @@ def curve_directory(spec: SweepSpec, *, runs: Path, name: str | None, resume: bo
     """Where a curve is kept: a fresh `runs/<name>-curve`, or the last one of these to resume.
 
     Raises:
-        SpecError: when the name cannot be one.
+        SpecError: when the name cannot be one, or there is nothing to resume.
     """
-    if name is None:
-        stem = f"{spec.name}-curve"
-        check_path(runs / stem)
-        return runs / (last_name(runs, stem) if resume else free_name(runs, stem))
     try:
-        return runs / replace(spec, name=name).name
+        named = None if name is None else replace(spec, name=name).name
     except ValueError as exc:
         raise SpecError(f"--name | {exc}") from exc
+    stem = f"{spec.name}-curve"
+    check_path(runs / (named or stem))
+    if not resume:
+        return runs / (named or free_name(runs, stem))
+    kept = runs / (named or last_name(runs, stem))
+    if not kept.exists():
+        raise SpecError(f"no curve {kept} to resume", hint="leave --resume out to start one")
+    return kept
 
 
 def open_log(path: Path) -> EventLog:

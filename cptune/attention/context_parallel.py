@@ -238,7 +238,7 @@ class ContextParallel:
         )
         self._used_kernel = kernel.name
         self._plan = self._plan.bind(**call.sizes(), kernel=kernel.name)
-        return attention, call.given() | {"docs": self._asked.docs}
+        return attention, call.given() | self._asked.given()  # ranks may take another instance
 
     def _lay_out(self, asked: Asked) -> None:
         dtype = self._promised["dtype"]

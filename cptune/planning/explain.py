@@ -13,6 +13,7 @@ from cptune.domain.candidate import (
     Recompute,
     ShardingKind,
     Strategy,
+    ulysses_degrees,
 )
 from cptune.domain.checks import MOST_RANKS, require_range
 from cptune.domain.layout import ParallelLayout
@@ -85,6 +86,7 @@ def _candidate(spec: SweepSpec, asked: Asked, world_size: int) -> Candidate:
         require_range(asked, 0, MOST_RANKS, "stages")
     except ValueError as exc:
         raise SpecError(str(exc)) from exc
+    _refuse_unused(asked)
     axes = spec.axes
     rest = asked.tp * asked.cp * asked.pp
     layout = ParallelLayout(
@@ -106,6 +108,19 @@ def _candidate(spec: SweepSpec, asked: Asked, world_size: int) -> Candidate:
         data_parallel=asked.data_parallel or _first(axes.data_parallel, DataParallelKind.DDP),
     )
     return _with_stages(candidate, asked)
+
+
+def _refuse_unused(asked: Asked) -> None:
+    """Refuse a strategy that the Ulysses degree is not of: it would be another without a word."""
+    if asked.strategy is None or asked.cp == 1:
+        return
+    legal = ulysses_degrees(asked.strategy, asked.cp)
+    if asked.ulysses not in legal:
+        degrees = ", ".join(map(str, legal)) or "between 1 and cp, which this cp has none of"
+        raise SpecError(
+            f"--strategy {asked.strategy} over --cp {asked.cp} goes with --ulysses {degrees}; "
+            f"seen {asked.ulysses}"
+        )
 
 
 def _with_stages(candidate: Candidate, asked: Asked) -> Candidate:

@@ -177,8 +177,8 @@ def _slack(verdict: Verdict, best: float, limits: Limits) -> Verdict:
     if rate >= best * (1 - slack):
         return verdict
     reason = (
-        f"{rate:,.0f} tokens/s is {1 - rate / best:.1%} below the best {best:,.0f}, "
-        f"slack {slack:.1%}"
+        f"{rate:,.0f} tokens/s is {1 - rate / best:.1%} below the best {best:,.0f}"
+        f"{'' if verdict.trial.round else ' of the search'}, slack {slack:.1%}"
     )
     seen = _measured(verdict.trial)
     if rate * seen.step_s / seen.step_p10_s >= best * (1 - slack):

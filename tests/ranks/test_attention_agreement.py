@@ -170,3 +170,22 @@ def test_many_that_differ_are_counted() -> None:
     told = tell_differences([{"window": max(0, rank - 9)} for rank in range(16)])
     assert told.startswith("window is 1 on rank 10, 0 on rank 0, window is 2 on rank 11")
     assert "and 3 more ranks: wanted the same on all 16" in told
+
+
+def attend_crosswise() -> str:
+    """What this rank is told when the others begin with another instance than it does."""
+    pair = [
+        ContextParallel(dist.group.WORLD, seq_len=16, sharding=x) for x in ("zigzag", "balanced")
+    ]
+    first = pair[dist.get_rank() % 2]
+    q_BSHD = torch.zeros(1, first.local_len, 2, 8)
+    try:
+        first.attend(q_BSHD, q_BSHD, q_BSHD)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_ranks_that_begin_with_different_instances_are_told(ranks: RankPool) -> None:
+    for said in ranks.run(attend_crosswise, world=2):
+        assert "sharding is 'balanced' on rank 1, 'zigzag' on rank 0" in said

@@ -17,8 +17,10 @@ def training_loop() -> str:
     section = README.read_text().split("## The attention alone")[1]
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     started = 'dist.init_process_group("nccl" if gpu else "gloo")\n'
+    ended = "dist.destroy_process_group()"
     assert started in code
-    return code.replace(started, "")
+    assert ended in code
+    return code.replace(started, "").replace(ended, "")
 
 
 def weights_after(code: str, *, steps: int) -> Tensor:

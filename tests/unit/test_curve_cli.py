@@ -72,10 +72,19 @@ def test_a_curve_without_a_name_is_a_fresh_run_and_resumes_the_last(begun):
     spec, kept = begun
     found = [
         curve_directory(load(spec), runs=kept.parent, name=name, resume=resume).name
-        for name, resume in ((None, False), (None, True), ("grow-curve", True), ("other", True))
+        for name, resume in ((None, False), (None, True), ("grow-curve", True), ("other", False))
     ]
     assert found == ["grow-curve-2", "grow-curve", "grow-curve", "other"]
     (kept.parent / "grow-curve-2").mkdir()
     assert curve_directory(load(spec), runs=kept.parent, name=None, resume=True).name == (
         "grow-curve-2"
     )
+
+
+def test_a_curve_that_is_not_there_is_not_resumed(begun, tmp_path, capsys):
+    spec, _ = begun
+    words = ["--runs", str(tmp_path / "others"), "--resume"]
+
+    assert run(["curve", str(spec), *words]) == 2
+    assert "no curve " in capsys.readouterr().err
+    assert not (tmp_path / "others").exists()

@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 
 from cptune.domain.asked import Asked
-from cptune.domain.candidate import Candidate, DataParallelKind, LossKind, Recompute, ShardingKind
+from cptune.domain.candidate import (
+    Candidate,
+    DataParallelKind,
+    LossKind,
+    Recompute,
+    ShardingKind,
+    Strategy,
+)
 from cptune.domain.layout import ParallelLayout
 from cptune.errors import SpecError
 from cptune.planning.explain import explain
@@ -330,3 +337,12 @@ def test_a_plan_for_cpu_processes_says_what_a_sweep_expects_of_them():
     said = TrialPredictor(resolved, machine=machine).predict(candidate)
     for name in ("peak_lo_bytes", "peak_bytes", "peak_hi_bytes"):
         assert memory[name] == getattr(said, name)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ulysses", "said"),
+    [("ulysses", 1, "--ulysses 8; seen 1"), ("hybrid", 8, "--ulysses 2, 4; seen 8")],
+)
+def test_a_strategy_of_another_ulysses_degree_is_refused(strategy, ulysses, said):
+    with pytest.raises(SpecError, match=said):
+        explain(spec(), Asked(cp=8, strategy=Strategy(strategy), ulysses=ulysses))
