@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,10 @@ def trace(
     from cptune.store.traces import read_spans, trace_path
 
     directory = _find_run(run, runs)
-    found = _find_trial(ParquetLedger(directory, writable=False).read(), trial, attempt=attempt)
+    ledger = ParquetLedger(directory, writable=False)
+    trials = ledger.read()
+    _refuse_lost(ledger.quarantined, trial, attempt=attempt)
+    found = _find_trial(trials, trial, attempt=attempt)
     _check_traced(found)
     path = trace_path(directory, found)
     spans = read_spans(path, trial=found) if path.exists() else {}
@@ -59,6 +63,14 @@ def _find_run(run: str, runs: Path) -> Path:
         f"no run {run!r} in {runs}" + (f"; nearest: {near}" if near else ""),
         hint="give the name of a run, or the path of its directory",
     )
+
+
+def _refuse_lost(quarantined: Sequence[str], number: int, *, attempt: int | None) -> None:
+    """A trial of which a file cannot be read is not shown as if that had been empty."""
+    of_attempt = "" if attempt is None else f"-a{attempt}."
+    lost = [one for one in quarantined if f"/{number:06d}-" in one and of_attempt in one]
+    if lost:
+        raise LedgerError(f"trial {number} cannot be read whole: {'; '.join(lost)}")
 
 
 def _find_trial(trials: list[Trial], number: int, *, attempt: int | None) -> Trial:

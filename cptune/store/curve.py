@@ -72,6 +72,14 @@ def write_asked(directory: Path, asked: CurveGrid) -> None:
     write_durably(directory / ASKED, (json.dumps(asdict(asked)) + "\n").encode())
 
 
+def _whole(numbers: object) -> tuple[int, ...]:
+    if not isinstance(numbers, list) or not numbers:
+        raise ValueError(f"{numbers!r} is no list of whole numbers above 0")
+    if odd := [one for one in numbers if type(one) is not int or one < 1]:
+        raise ValueError(f"{odd[0]!r} is no whole number above 0")
+    return tuple(sorted({*numbers}))
+
+
 def read_asked(directory: Path) -> CurveGrid | None:
     """What the curve of a run was asked; None before that is kept.
 
@@ -83,6 +91,6 @@ def read_asked(directory: Path) -> CurveGrid | None:
         return None
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        return CurveGrid(**{one.name: tuple(map(int, kept[one.name])) for one in fields(CurveGrid)})
+        return CurveGrid(**{one.name: _whole(kept[one.name]) for one in fields(CurveGrid)})
     except (OSError, KeyError, TypeError, ValueError) as exc:
         raise LedgerError(f"{path} cannot be read: {exc}") from exc

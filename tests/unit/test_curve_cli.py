@@ -88,3 +88,12 @@ def test_a_curve_that_is_not_there_is_not_resumed(begun, tmp_path, capsys):
     assert run(["curve", str(spec), *words]) == 2
     assert "no curve " in capsys.readouterr().err
     assert not (tmp_path / "others").exists()
+
+
+@pytest.mark.parametrize("lens", ["[-5]", "[]", '"128"', "[1.5]", "[true]", "null"])
+def test_a_grid_that_is_none_is_refused_with_its_file(begun, lens, capsys):
+    spec, kept = begun
+    (kept / "asked.json").write_text(f'{{"seq_lens": {lens}, "cp": [1]}}')
+
+    assert run(["curve", str(spec), "--runs", str(kept.parent), "--resume"]) == 1
+    assert f"{kept / 'asked.json'} cannot be read: " in capsys.readouterr().err

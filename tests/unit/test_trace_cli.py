@@ -169,3 +169,16 @@ def test_no_run_at_all_exits_2(tmp_path, capsys):
 def test_a_trial_without_a_traced_step_exits_1(runs, capsys, arguments, said):
     assert run(["trace", *arguments, "--runs", str(runs)]) == 1
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("table", ["trials", "ranks", "exposures"])
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_trial_of_which_a_file_is_lost_exits_1_and_names_it(runs, capsys, table, cut):
+    (path,) = (runs / "nightly" / table).glob("000004-*-a1.parquet")
+    if cut or table == "trials":  # without its row there is no such trial
+        path.write_bytes(b"PAR1")
+    else:
+        path.unlink()
+
+    assert run(["trace", "nightly", "4", "--runs", str(runs)]) == 1
+    assert f"trial 4 cannot be read whole: {table}/{path.name}: " in capsys.readouterr().err
