@@ -14,7 +14,7 @@ _DEVICE = re.compile(
 _DRIVER = re.compile(r"Driver Version: (\S+)")
 _RUNNING = re.compile(r"Running (\w+)\.")
 _SUM = re.compile(r"SUM (\w+) ([0-9.]+)")
-_TITLE = re.compile(r"memcpy .*bandwidth \(GB/s\)")
+_TITLE = re.compile(r"mem(?:cpy|ory) .*\(([\w/]+)\)")  # bandwidth (GB/s) | latency (ns)
 _HEAD = re.compile(r"\s*\d+(\s+\d+)*\s*$")
 _ROW = re.compile(r"\s*(\d+)((?:\s+(?:[0-9]+\.[0-9]+|N/A))+)\s*$")
 _GIGA = 1e9
@@ -24,7 +24,7 @@ _GIGA = 1e9
 class _Test:
     """One matrix."""
 
-    title: str = ""
+    unit: str = ""
     rows: dict[int, list[float | None]] = field(default_factory=dict)
     total: str = ""
 
@@ -63,8 +63,8 @@ def read_nvbandwidth(source: SourceText) -> Reading:
 
 
 def _add_line(test: _Test, *, line: str, number: int, source: SourceText) -> None:
-    if _TITLE.match(line):
-        test.title = line.strip()
+    if match := _TITLE.match(line):
+        test.unit = match.group(1)
     elif (match := _ROW.match(line)) and not _HEAD.match(line):
         row = int(match.group(1))
         if row in test.rows:
@@ -78,7 +78,9 @@ def _told(name: str, test: _Test) -> str:
         " ".join("N/A" if value is None else f"{value:.2f}" for value in values)
         for values in test.rows.values()
     )
-    return f"{name} (GB/s, measured): {rows}; SUM {test.total or 'not told'}"
+    return (
+        f"{name} ({test.unit or 'unit not told'}, measured): {rows}; SUM {test.total or 'not told'}"
+    )
 
 
 def _add_links(draft: Draft, *, tests: dict[str, _Test]) -> None:

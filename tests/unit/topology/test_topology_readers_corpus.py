@@ -676,7 +676,8 @@ NETWORKS = {
         buses={0: "0009:01:00.0"},
         notes=[
             "host_to_device_memcpy_ce (GB/s, measured): 369.36 269.33 412.11 / "
-            "323.36 299.33 312.11; SUM 1985.60"
+            "323.36 299.33 312.11; SUM 1985.60",
+            "host_device_latency_sm (ns, measured): 772.58; SUM 772.58",
         ],
     ),
     "sysfs/01_infiniband_h100_9hca.tsv": Told(
