@@ -129,10 +129,19 @@ def read_topology(path: Path) -> Topology:
 
 
 def _gpu_name(cluster: ClusterSpec, found: Topology | None) -> str | None:
-    if cluster.gpu is not None or found is None:
+    if found is None:
         return cluster.gpu
     names = {gpu.name for node in found.nodes for gpu in node.gpus if gpu.name}
     known = {gpu_of_driver(name) or name for name in names}
+    if cluster.gpu is not None:
+        ours = {gpu_of_driver(name) for name in names}  # None: a source's own word, as H100
+        if cluster.gpu != "cpu" and ours and ours.isdisjoint({cluster.gpu, None}):
+            raise SpecError(
+                f"cluster.gpu | {cluster.gpu!r} asked, and the inventory has "
+                f"{', '.join(sorted(known))}",
+                hint="leave cluster.gpu out, or give the inventory of what is planned for",
+            )
+        return cluster.gpu
     if len(known) > 1:
         raise SpecError(
             f"cluster.gpu | the inventory has {', '.join(sorted(known))}",

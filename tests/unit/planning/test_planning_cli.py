@@ -147,6 +147,14 @@ def test_two_kinds_of_gpu_are_refused_unless_one_is_chosen(tmp_path):
     assert machine_of(tmp_path, *nodes, extra='gpu = "H200-SXM-141GB"').gpu.name.startswith("H200")
 
 
+def test_an_inventory_of_another_gpu_than_the_spec_asks_for_is_refused(tmp_path):
+    a100 = node("a", 2, 300e9, gpu="NVIDIA A100-SXM4-80GB")
+    with pytest.raises(SpecError, match="'H100-SXM-80GB' asked, and the inventory has A100-SXM"):
+        machine_of(tmp_path, a100, extra='gpu = "H100-SXM-80GB"')
+    word = node("a", 2, 300e9, gpu="H100")
+    assert machine_of(tmp_path, word, extra='gpu = "H100-SXM-80GB"').gpu.name == "H100-SXM-80GB"
+
+
 def test_an_inventory_that_is_none_is_refused(tmp_path, capsys):
     bad = tmp_path / "bad.toml"
     bad.write_text(SPEC.replace("[axes]", f'topology = "{tmp_path / "gone.json"}"\n[axes]'))
