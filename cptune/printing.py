@@ -40,11 +40,16 @@ def print_answer(
     as_json: bool,
     view: Callable[[dict[str, object]], RenderableType],
 ) -> None:
-    """An answer as JSON, or as what `view` makes of it."""
+    """An answer as JSON, or as what `view` makes of it.
+
+    A terminal too narrow for a table folds its lines; rich would leave columns out.
+    """
     if as_json:
         print_json(answer)
-    else:
-        console().print(view(answer), soft_wrap=True)
+        return
+    out = console()
+    out.width = max(out.width, _PIPE_WIDTH)
+    out.print(view(answer), soft_wrap=True)
 
 
 def print_json(answer: dict[str, object]) -> None:
