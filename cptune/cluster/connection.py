@@ -11,10 +11,13 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
+from typing import Any
 
 import ray
 import ray.exceptions
+from ray._private import services
 
 from cptune.cluster import reaper
 from cptune.cluster.failures import as_cluster_error
@@ -70,17 +73,34 @@ def _start(address: str, *, cpus: int, gpus: int | None) -> None:
     what = "start a local Ray" if address == LOCAL else f"reach Ray at {address}"
     with as_cluster_error(f"cannot {what}"):
         if address == LOCAL:
-            ray.init(
-                address=LOCAL,
-                num_cpus=cpus,
-                num_gpus=gpus,
-                include_dashboard=False,
-                object_store_memory=_OBJECT_STORE_BYTES,
-                logging_level=logging.ERROR,
-                log_to_driver=False,
-            )
+            with _in_own_groups():
+                ray.init(
+                    address=LOCAL,
+                    num_cpus=cpus,
+                    num_gpus=gpus,
+                    include_dashboard=False,
+                    object_store_memory=_OBJECT_STORE_BYTES,
+                    logging_level=logging.ERROR,
+                    log_to_driver=False,
+                )
         else:
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+
+
+@contextmanager
+def _in_own_groups() -> Generator[None]:
+    """Give each process that Ray starts inside a process group of its own.
+
+    A signal to the group of the driver, as a scheduler or `timeout` sends it, would end Ray under
+    the driver's feet: its clean-up waits for a dead head, and Ray aborts it after a minute.
+    """
+    starter: Any = services
+    plain = starter.ConsolePopen
+    starter.ConsolePopen = partial(plain, process_group=0)
+    try:
+        yield
+    finally:
+        starter.ConsolePopen = plain
 
 
 def knock(address: str) -> None:
