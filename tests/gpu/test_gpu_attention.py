@@ -1,7 +1,7 @@
 """Every line that only a CUDA device runs: each kernel that loads there, alone and on ranks.
 
 One run on a Hopper GPU (conftest.py has the command; flash-attn is used where it is installed)
-takes less than four minutes, passes, and skips the kernels whose libraries are not installed, each
+is to pass in less than four minutes, and skips the kernels whose libraries are not installed, each
 with the reason; the file it leaves holds device, versions, seconds and errors. A rehearsal on any
 machine, with the kernels for CPU in their place: --device cpu.
 """
