@@ -1,34 +1,37 @@
 """Two ways of running that the sweep of the playbook mixes, told apart by a row's peak memory.
 
 nanotron keeps the inputs that tensor parallelism gathered, or gathers them again in backward
-(`tp_recompute_allgather`); no row says which. Rows that lie nearer to the smaller footprint are
-slow wherever tensor parallelism is wide, at any size, with and without pipelines, so two campaigns
-were merged. What the slow one adds is the same for every message: a wait at each collective that
-grows with its ranks, as a check before each one makes (torch's TORCH_DISTRIBUTED_DEBUG=DETAIL runs
-a gloo barrier; nanotron's slurm_launcher.py at 033644d6 sets it).
-The prediction knows nothing of this: a peak is an outcome. The tables say what it would be worth.
+(`tp_recompute_allgather`); no row says which, and a peak does: between the two footprints nothing
+lies from 0.14 to 0.27 of the way. Rows of the smaller one are slow wherever tensor parallelism is
+wide, with and without pipelines, so two campaigns were merged. What the slow one adds is the same
+for every message: a wait at each collective that grows with its ranks, as a check before each one
+makes (torch's TORCH_DISTRIBUTED_DEBUG=DETAIL runs a gloo barrier; nanotron's slurm_launcher.py at
+033644d6 sets it), and with the root of the nodes, for which no cause is known.
+A plan is told so by `[stack] tp_wait_s`. A row's own time never sets it: the wait is that of the
+other sizes, and the peak is never used to predict memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from math import sqrt
 from statistics import median
 
 from bench.published import Published
 from bench.record import Table
+from bench.scoring import error_row, ratio
 from cptune.predict.activations import EAGER, HEAVY
 from cptune.predict.memory import MemoryModel
-from cptune.predict.shares import micro_batches
 
-Ratio = Callable[[Published], float]
-Errors = Callable[[Sequence[float]], tuple[float, float]]
+Told = Callable[[Published], Published]
 
-_TELLING = 1.1  # footprints that lie closer tell nothing of a row
+_TELLING = 1.2  # footprints that lie closer tell nothing of a row
+_LOWEST = 0.25  # of the way from the smaller footprint to the larger one
 _FAR = 0.30
-_COLLECTIVES = 8  # of tensor parallelism, a layer and micro-batch, both passes
-_SLOW_WORLD = 512
+_LONGEST_S = 0.1
+_HALVINGS = 20
 
 
 class Kind(StrEnum):
@@ -40,27 +43,32 @@ class Kind(StrEnum):
 
 
 def kind_of(one: Published) -> Kind:
-    """The footprint that a row's measured peak is nearer to."""
+    """By where a row's measured peak lies between the two footprints."""
     memory = MemoryModel(one.case)
     small, large = (memory.worst(one.candidate, kept).allocated_bytes for kept in (EAGER, HEAVY))
     if one.peak_bytes is None or large < _TELLING * small:
         return Kind.UNTOLD
-    return Kind.KEPT if one.peak_bytes > sqrt(small * large) else Kind.AGAIN
+    share = (one.peak_bytes - small) / (large - small)
+    return Kind.AGAIN if share < _LOWEST else Kind.KEPT
 
 
-def by_kind(groups: dict[str, Sequence[Published]], ratio: Ratio, errors: Errors) -> Table:
-    """The error by kind of row, and how many are slower than predicted by a third and more."""
+def by_kind(groups: dict[str, Sequence[Published]], told: Told) -> Table:
+    """The error by kind of row as published and as told, and how many lie beyond a third.
+
+    Args:
+        groups: Rows by name.
+        told: A row with what its peak tells of its stack.
+    """
     lines = list[list[str]]()
     for name, rows in groups.items():
         for kind in Kind:
-            found = [ratio(one) for one in rows if kind_of(one) is kind]
-            if not found:
+            same = [one for one in rows if kind_of(one) is kind]
+            if not same:
                 continue
-            middle, tail = errors(found)
+            found, waited = [ratio(one) for one in same], [ratio(told(one)) for one in same]
             over = sum(abs(one - 1) > _FAR for one in found)
-            slow = sum(one < 1 - _FAR for one in found)
-            texts = (f"{middle:.1%}", f"{tail:.1%}", f"{median(found):.3f}", str(over), str(slow))
-            lines.append([name, kind.value, str(len(found)), *texts])
+            texts = (*error_row("", found)[1:], str(over), *error_row("", waited)[2:])
+            lines.append([name, kind.value, *texts])
     return Table(
         title="hf-playbook by what its peak says of gathered inputs, which no row publishes",
         columns=(
@@ -71,46 +79,71 @@ def by_kind(groups: dict[str, Sequence[Published]], ratio: Ratio, errors: Errors
             "90th percentile",
             "bias",
             f"over {_FAR:.0%}",
-            "of them slower",
+            "with the wait: median",
+            "90th",
+            "bias",
         ),
         rows=lines,
     )
 
 
-def is_slow(one: Published) -> bool:
-    """A row of the kind whose every collective waits, at the size where most of them are."""
-    return one.world_size == _SLOW_WORLD and kind_of(one) is Kind.AGAIN
+def with_wait(rows: Sequence[Published]) -> tuple[Table, Told]:
+    """One constant, the wait of each further rank at each collective, held out by size.
 
+    Rows of one number of GPUs get the median of what explains the rows of the other sizes, over
+    the root of their nodes.
 
-def with_wait(rows: Sequence[Published], ratio: Ratio) -> tuple[Table, Ratio]:
-    """One constant, the wait of each rank at each collective, for rows that it was not fitted on.
-
-    Rows of one tensor-parallel size get what the other sizes say.
+    Args:
+        rows: Those that say how long the wait is, without pipelines.
 
     Returns:
-        The table by size, and predicted over measured with the wait added to the slow rows.
+        The table by size, and a row with what its peak tells of its stack.
     """
-    slow = [one for one in rows if is_slow(one)]
-    lines, found = list[list[str]](), dict[int, float]()
-    for size in sorted({one.candidate.layout.tp for one in slow}):
-        here = [one for one in slow if one.candidate.layout.tp == size]
-        others = [one for one in slow if one.candidate.layout.tp != size]
-        wait_s = median(one.step_s * (1 - ratio(one)) / _waits(one) for one in others)
-        held_out = [ratio(one) + wait_s * _waits(one) / one.step_s for one in here]
-        before = median(abs(ratio(one) - 1) for one in here)
-        after = sorted(abs(one - 1) for one in held_out)
-        cells = (str(len(here)), f"{wait_s * 1e6:.0f}", f"{before:.1%}")
-        lines.append([f"tp {size}", *cells, f"{median(after):.1%}", f"{after[-1]:.1%}"])
-        found |= {id(one): value for one, value in zip(here, held_out, strict=True)}
+    slow = [one for one in rows if kind_of(one) is Kind.AGAIN]
+    explains = {id(one): wait_that_explains(one) / sqrt(_nodes(one)) for one in slow}
+    every = median(explains.values()) if slow else 0.0
+    unit = dict[int, float]()
+    for world in {one.world_size for one in slow}:
+        others = [explains[id(one)] for one in slow if one.world_size != world]
+        unit[world] = median(others) if others else every
+
+    def told(one: Published) -> Published:
+        if kind_of(one) is not Kind.AGAIN:
+            return one
+        wait_s = unit.get(one.world_size, every) * sqrt(_nodes(one))
+        return replace(one, case=replace(one.case, tp_wait_s=wait_s))
+
+    lines = list[list[str]]()
+    for world in sorted(unit):
+        here = [one for one in slow if one.world_size == world]
+        before = [abs(ratio(one) - 1) for one in here]
+        after = sorted(abs(ratio(told(one)) - 1) for one in here)
+        cells = (str(len(here)), f"{unit[world] * 1e6:.0f}", f"{median(before):.1%}")
+        lines.append([f"{world} GPUs", *cells, f"{median(after):.1%}", f"{after[-1]:.1%}"])
     table = Table(
-        title=f"PP=1, gathered again, {_SLOW_WORLD} GPUs: one wait a rank and collective, held out",
-        columns=("rows", "n", "wait of the other sizes, us", "median error", "with it", "worst"),
+        title="PP=1, gathered again: one wait a further rank and collective, held out by size",
+        columns=(
+            "rows",
+            "n",
+            "wait of the other sizes on one node, us",
+            "median error",
+            "with it",
+            "worst",
+        ),
         rows=lines,
     )
-    return table, lambda one: found.get(id(one)) or ratio(one)
+    return table, told
 
 
-def _waits(one: Published) -> float:
-    """Ranks waited for in a step: by each collective of tensor parallelism, the others of it."""
-    passes = micro_batches(one.candidate, one.case.workload)
-    return passes * one.case.model.layers * _COLLECTIVES * (one.candidate.layout.tp - 1)
+def wait_that_explains(one: Published) -> float:
+    """The seconds of wait with which the prediction says what was measured; 0 where none does."""
+    low, high = 0.0, _LONGEST_S
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        waits = replace(one, case=replace(one.case, tp_wait_s=middle))
+        low, high = (middle, high) if ratio(waits) < 1 else (low, middle)
+    return low
+
+
+def _nodes(one: Published) -> float:
+    return max(1.0, one.world_size / one.case.machine.node_size)

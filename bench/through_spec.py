@@ -48,5 +48,11 @@ def _spec(one: Published) -> SweepSpec:
             gather_hops=machine.gather_hops,
             reduce_hops=machine.reduce_hops,
         ),
-        stack=StackSpec(kind=case.stack, kernel=one.candidate.kernel, pipeline=case.pipeline),
+        stack=StackSpec(
+            kind=case.stack,
+            kernel=one.candidate.kernel,
+            pipeline=case.pipeline,
+            tp_inputs=case.tp_inputs,
+            tp_wait_s=case.tp_wait_s,
+        ),
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cptune.domain.checks import require_range
+
 
 class Stack(StrEnum):
     """Who launches the kernels: it decides how many elementwise passes a layer takes."""
@@ -20,15 +22,30 @@ class PipelineSplit(StrEnum):
     BALANCED = "balanced"  # the head counts as the layers that cost as much, as in nanotron
 
 
+class TensorInputs(StrEnum):
+    """What backward has of the inputs that tensor parallelism gathered in forward."""
+
+    KEPT = "kept"  # whole on every rank
+    GATHERED = "gathered"  # again, as in Megatron Core and nanotron's tp_recompute_allgather
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackSpec:
     """The `[stack]` of a sweep.toml.
 
     `kind` None: fused under zero1, which is Megatron's, and eager under the rest; a sweep writes
     out what its trials are. `kernel` names the attention kernel whose measured rates are used,
-    "auto" the usual one of the GPU.
+    "auto" the usual one of the GPU. `tp_inputs` None: not known, so the memory band spans both.
+    `tp_wait_s` is what every further rank of a tensor-parallel group adds to each of its
+    collectives before it starts: 0 but where something checks them, as
+    TORCH_DISTRIBUTED_DEBUG=DETAIL does.
     """
 
     kind: Stack | None = None
     kernel: str = "auto"
     pipeline: PipelineSplit = PipelineSplit.EVEN
+    tp_inputs: TensorInputs | None = None
+    tp_wait_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_range(self, 0.0, 1.0, "tp_wait_s")

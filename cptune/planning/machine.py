@@ -55,6 +55,8 @@ def build_case(spec: SweepSpec) -> Case:
         stack=spec.stack.kind,
         kernel=spec.stack.kernel,
         pipeline=spec.stack.pipeline,
+        tp_inputs=spec.stack.tp_inputs,
+        tp_wait_s=spec.stack.tp_wait_s,
         documents=read_documents(spec.workload, world_size=machine.world_size),
     )
 

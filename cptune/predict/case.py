@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from cptune.domain.candidate import Candidate, DataParallelKind
 from cptune.domain.documents import DocumentLoad, has_documents
-from cptune.domain.stack import PipelineSplit, Stack
+from cptune.domain.stack import PipelineSplit, Stack, TensorInputs
 from cptune.domain.workload import ModelShape, Workload
 from cptune.predict.facts import Constants, GpuFacts, read_constants
 from cptune.predict.shares import StageShare, stage_shares
@@ -44,7 +44,7 @@ class Case:
 
     Without a `stack` the distributed optimizer (zero1) is taken for Megatron's and the rest for
     torch's own. `kernel` speaks for candidates that name none. `documents` is what the workload's
-    lengths come to, where its mask uses them.
+    lengths come to, where its mask uses them. `tp_inputs` and `tp_wait_s` are those of a StackSpec.
     """
 
     model: ModelShape
@@ -53,6 +53,8 @@ class Case:
     stack: Stack | None = None
     kernel: str = "auto"
     pipeline: PipelineSplit = PipelineSplit.EVEN
+    tp_inputs: TensorInputs | None = None
+    tp_wait_s: float = 0.0
     constants: Constants = field(default_factory=read_constants)
     documents: DocumentLoad | None = None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from cptune.domain.candidate import Candidate, DataParallelKind
 from cptune.domain.layout import ParallelLayout
-from cptune.domain.stack import Stack
+from cptune.domain.stack import Stack, TensorInputs
 from cptune.domain.workload import Precision
 from cptune.predict.activations import (
     EAGER,
@@ -168,18 +168,20 @@ class MemoryModel:
         """The least that the worst rank gets by with: what prunes, so it must not be too high."""
         low, _ = self._case.constants.memory_band
         moved = exchange_bytes(self._case, candidate)
-        return low * (self.worst(candidate, LEAN).allocated_bytes + moved)
+        return low * (self.worst(candidate, self._with_inputs(LEAN)).allocated_bytes + moved)
 
     def band(self, candidate: Candidate) -> MemoryBand:
         """The band of the rank with the highest peak.
 
-        The highest is that of torch's own modules that keep what they gathered, with an allocator
-        that cannot use a part of what it holds, and what lies outside the allocator.
+        The highest is that of torch's own modules that keep what they gathered, unless the stack
+        is known to gather it again, with an allocator that cannot use a part of what it holds, and
+        what lies outside the allocator.
         """
         moved = exchange_bytes(self._case, candidate)
         own = self._case.stack_of(candidate) is Stack.EAGER
-        worst = replace(self.worst(candidate, EAGER if own else FUSED), comm_bytes=moved)
-        heavy = self.worst(candidate, HEAVY)
+        likely = self._with_inputs(EAGER if own else FUSED)
+        worst = replace(self.worst(candidate, likely), comm_bytes=moved)
+        heavy = self.worst(candidate, self._with_inputs(HEAVY))
         _, high = self._case.constants.memory_band
         return MemoryBand(
             worst=worst,
@@ -187,3 +189,10 @@ class MemoryModel:
             likely_bytes=worst.allocated_bytes,
             high_bytes=high * (heavy.allocated_bytes + moved) + heavy.reserve_bytes,
         )
+
+    def _with_inputs(self, footprint: Footprint) -> Footprint:
+        """The footprint with what the stack is known to do with gathered inputs."""
+        inputs = self._case.tp_inputs
+        if inputs is None:
+            return footprint
+        return replace(footprint, gathered=HEAVY.gathered if inputs is TensorInputs.KEPT else 0.0)

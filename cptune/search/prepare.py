@@ -90,6 +90,12 @@ def trial_stack(asked: StackSpec) -> StackSpec:
         for name in ("kind", "kernel", "pipeline")
         if (seen := getattr(asked, name)) not in (None, getattr(trials, name))
     ]
+    wrong += [
+        f"stack.{name} | {seen}, but trials measure what they hold and wait for; "
+        "nearest legal: leave it out"
+        for name in ("tp_inputs", "tp_wait_s")
+        if (seen := getattr(asked, name)) != getattr(trials, name)
+    ]
     if wrong:
         raise SpecError("\n".join(wrong), hint="another stack can be planned with `cptune plan`")
     return trials

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cptune.domain.candidate import LossKind, Recompute, ShardingKind, Strategy
-from cptune.domain.stack import PipelineSplit, Stack, StackSpec
+from cptune.domain.stack import PipelineSplit, Stack, StackSpec, TensorInputs
 from cptune.domain.study import (
     Axes,
     Baseline,
@@ -188,6 +188,10 @@ def test_a_field_overrides_the_preset():
             "nearest legal: even",
         ),
         (
+            GOOD + "[stack]\ntp_wait_s = 400\n",
+            "s.toml:7: stack | tp_wait_s is 400.0; wanted 0.0 to 1.0",
+        ),
+        (
             GOOD + "[cluster]\ngather_hops = [[64, 1e-5], [32, 1e-5]]\n",
             "s.toml:7: cluster | gather_hops has [32, 1e-05]; wanted [ranks, seconds], ranks "
             "ascending from 65, seconds from 0 to below 1",
@@ -342,6 +346,8 @@ specs = st.builds(
         kind=st.none() | st.sampled_from(Stack),
         kernel=st.sampled_from(["auto", "fa3"]),
         pipeline=st.sampled_from(PipelineSplit),
+        tp_inputs=st.none() | st.sampled_from(TensorInputs),
+        tp_wait_s=st.floats(0, 1),
     ),
     axes=st.builds(
         Axes,

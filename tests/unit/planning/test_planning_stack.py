@@ -70,6 +70,29 @@ def test_a_balanced_pipeline_spares_the_stage_with_the_head():
     assert balanced["step_s"] < even["step_s"]
 
 
+def test_what_is_done_with_gathered_inputs_moves_the_band_and_nothing_known_spans_both():
+    bands = {
+        word: said(*lines, 'kind = "eager"', tp=4)["memory"]
+        for word, lines in {
+            "kept": ['tp_inputs = "kept"'],
+            "gathered": ['tp_inputs = "gathered"'],
+            "": [],
+        }.items()
+    }
+    for end in ("peak_lo_bytes", "peak_bytes", "peak_hi_bytes"):
+        assert bands["gathered"][end] < bands["kept"][end]
+    assert bands[""]["peak_lo_bytes"] == bands["gathered"]["peak_lo_bytes"]
+    assert bands[""]["peak_hi_bytes"] == bands["kept"]["peak_hi_bytes"]
+
+
+def test_a_wait_at_each_collective_is_exposed_by_rank_and_layer():
+    waits, plain = (said(line, tp=4) for line in ("tp_wait_s = 1e-3", ""))
+    batches = 256 // (64 // 4)
+    more = waits["time"]["tp_exposed_s"] - plain["time"]["tp_exposed_s"]
+    assert more == pytest.approx(batches * 32 * 8 * 3 * 1e-3)
+    assert said("tp_wait_s = 1e-3", tp=1)["step_s"] == said(tp=1)["step_s"]
+
+
 def test_measured_hops_slow_what_leaves_the_island():
     slow, fast = (
         explain(

@@ -6,7 +6,7 @@ import pytest
 from predict_cases import candidate, case
 
 from bench.floor import floor_of, noise_of, twins
-from bench.kinds import Kind, kind_of, with_wait
+from bench.kinds import Kind, kind_of, wait_that_explains, with_wait
 from bench.published import Published
 from bench.scoring import ratio, spearman, tail
 from cptune.domain.candidate import DataParallelKind
@@ -16,13 +16,15 @@ from cptune.predict.memory import MemoryModel
 from cptune.predict.prediction import Predictor
 
 ZERO1, DDP = DataParallelKind.ZERO1, DataParallelKind.DDP
-WAIT_S = 400e-6
+ONE_NODE_S = 50e-6
+WIDE: dict[str, int] = {"tp": 16, "micro_batch": 8}
 
 
-def row(step_s=1.0, *, kind=ZERO1, footprint=None, **more):
+def row(step_s=1.0, *, kind=ZERO1, footprint=None, world=512, **more):
     """A published row; `footprint` is the one that its peak has, none where it is not known."""
-    sizes = {"tp": 8, "dp": 64} | more
-    one = case(seq_len=4096, batch=256, world=512, stack=Stack.EAGER)
+    tp = more.get("tp", 8)
+    sizes = {"tp": tp, "dp": world // tp} | more
+    one = case(seq_len=4096, batch=256, world=world, stack=Stack.EAGER)
     tried = candidate(kind=kind, **sizes)
     peak = footprint and MemoryModel(one).worst(tried, footprint).allocated_bytes
     return Published(
@@ -37,10 +39,8 @@ def row(step_s=1.0, *, kind=ZERO1, footprint=None, **more):
 
 def told(one, wait_s=0.0):
     """The row as it would be were the prediction right but for a wait at each collective."""
-    said = Predictor(one.case).predict(one.candidate).time.step_s
-    lay = one.candidate.layout
-    passes = 256 // lay.dp // one.candidate.micro_batch
-    return replace(one, step_s=said + wait_s * passes * 32 * 8 * (lay.tp - 1))
+    waits = replace(one.case, tp_wait_s=wait_s)
+    return replace(one, step_s=Predictor(waits).predict(one.candidate).time.step_s)
 
 
 def floor(*rows):
@@ -75,27 +75,34 @@ def test_twins_that_do_not_agree_are_a_floor_of_both():
 
 
 def test_a_peak_tells_what_was_kept_where_the_footprints_differ():
-    assert kind_of(row(tp=16, dp=32, micro_batch=8, footprint=HEAVY)) is Kind.KEPT
-    assert kind_of(row(tp=16, dp=32, micro_batch=8, footprint=EAGER)) is Kind.AGAIN
-    assert kind_of(row(tp=16, dp=32, micro_batch=8)) is Kind.UNTOLD
+    assert kind_of(row(footprint=HEAVY, **WIDE)) is Kind.KEPT
+    assert kind_of(row(footprint=EAGER, **WIDE)) is Kind.AGAIN
+    assert kind_of(row(**WIDE)) is Kind.UNTOLD
     assert kind_of(row(tp=1, dp=256, footprint=HEAVY)) is Kind.UNTOLD
 
 
 def test_a_planted_wait_is_found_from_other_sizes_and_given_to_slow_rows_alone():
     slow = [
-        told(row(tp=tp, dp=512 // tp, micro_batch=4, footprint=EAGER), WAIT_S) for tp in (8, 16, 32)
+        told(row(world=world, footprint=EAGER, **WIDE), ONE_NODE_S * root)
+        for world, root in ((32, 2), (128, 4), (512, 8))
     ]
-    kept = told(row(tp=16, dp=32, micro_batch=8, footprint=HEAVY))
-    table, waited = with_wait([*slow, kept], ratio)
-    assert [line[2] for line in table.rows] == ["400"] * 3
-    assert [waited(one) for one in (*slow, kept)] == pytest.approx([1.0] * 4)
+    kept = told(row(footprint=HEAVY, **WIDE))
+    table, with_stack = with_wait([*slow, kept])
+    assert [line[2] for line in table.rows] == ["50"] * 3
+    assert [ratio(with_stack(one)) for one in (*slow, kept)] == pytest.approx([1.0] * 4, abs=1e-3)
     assert all(ratio(one) < 0.9 for one in slow)
+    assert with_stack(kept) == kept
 
 
 def test_a_wait_that_is_no_constant_is_not_hidden_by_the_fit():
     slow = [
-        told(row(tp=tp, dp=512 // tp, micro_batch=4, footprint=EAGER), wait_s)
-        for tp, wait_s in ((8, WAIT_S), (16, WAIT_S), (32, 5 * WAIT_S))
+        told(row(world=world, footprint=EAGER, **WIDE), wait_s)
+        for world, wait_s in ((32, 100e-6), (128, 200e-6), (512, 2000e-6))
     ]
-    _, waited = with_wait(slow, ratio)
-    assert waited(slow[-1]) < 0.5
+    _, with_stack = with_wait(slow)
+    assert ratio(with_stack(slow[-1])) < 0.5
+
+
+def test_a_row_that_is_faster_than_predicted_waits_for_nothing():
+    fast = row(1e-3, footprint=EAGER, **WIDE)
+    assert wait_that_explains(fast) == 0.0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cptune.domain.candidate import ShardingKind, Strategy
 from cptune.domain.rules import why_infeasible
-from cptune.domain.stack import PipelineSplit, Stack, StackSpec
+from cptune.domain.stack import PipelineSplit, Stack, StackSpec, TensorInputs
 from cptune.domain.study import Axes, Baseline
 from cptune.domain.workload import divisors
 from cptune.errors import SpecError
@@ -243,6 +243,18 @@ def test_the_stack_of_the_trials_is_written_out_and_no_other_taken():
         for word in ("kind | fused", "kernel | fa3", "pipeline | balanced")
     ]
     assert str(caught.value).endswith("nearest legal: even")
+
+
+def test_what_trials_measure_is_no_word_of_their_stack():
+    asked = StackSpec(tp_inputs=TensorInputs.GATHERED, tp_wait_s=1e-3)
+
+    with pytest.raises(SpecError) as caught:
+        resolve(replace(sweep_spec(), stack=asked), None)
+
+    assert str(caught.value).splitlines() == [
+        f"stack.{word}, but trials measure what they hold and wait for; nearest legal: leave it out"
+        for word in ("tp_inputs | gathered", "tp_wait_s | 0.001")
+    ]
 
 
 def test_the_world_is_every_cpu_that_is_found():
