@@ -15,18 +15,20 @@ from pathlib import Path
 
 from cptune import spec as specs
 from cptune.balance.expected import expect_load
+from cptune.bench.calls import RunOnRanks
 from cptune.cluster.connection import LOCAL, RayNode, knock
 from cptune.cluster.session import joined_cluster, ready_for_trials
 from cptune.domain.documents import DocumentLoad
 from cptune.domain.recipe import Recipe
-from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec, TraceKind
 from cptune.domain.trial import Trial
 from cptune.errors import SpecError
+from cptune.keeping import keep_recipe
 from cptune.opening import check_path, open_log, open_run
 from cptune.predict.found import trial_machine
 from cptune.predict.limits import RateGuard, hardware_of
 from cptune.predict.trials import TrialPredictor
+from cptune.proving import Prover
 from cptune.recipe.fingerprint import stamp_of
 from cptune.report.observers import Logged
 from cptune.seams import Launcher, Observer
@@ -47,7 +49,6 @@ from cptune.search.space import SearchSpace
 from cptune.store.balance import open_lengths
 from cptune.store.files import write_durably
 from cptune.store.ledger import ParquetLedger
-from cptune.store.recipes import remove_recipe, write_recipe
 from cptune.store.run_directory import RunDirectory, free_name
 from topology.discover import discover
 from topology.nouns import Topology
@@ -108,6 +109,7 @@ class _World:
     full: Launcher
     finals: Launcher
     capacity_bytes: int
+    run: RunOnRanks
 
 
 def load_spec(path: Path | None, *, runs: Path, name: str | None, resume: bool) -> SweepSpec:
@@ -178,6 +180,7 @@ def run_sweep(
             finals=ready.launcher.on(_of_finals(prepared.spec)),
             launcher=with_depths(ready.launcher, launcher_of=ready.launcher.on, spec=prepared.spec),
             capacity_bytes=ready.capacity_bytes,
+            run=ready.run,
         )
         opened = _Opened(run=run, sampler=sampler, documents=documents)
         return _search(prepared, opened, world=world, observer=observer)
@@ -206,6 +209,7 @@ def _search(prepared: Prepared, opened: _Opened, *, world: _World, observer: Obs
     machine = trial_machine(spec.cluster, world.topology, capacity_bytes=world.capacity_bytes)
     predictor = TrialPredictor(spec, machine=machine, documents=documents.load)
     opened.sampler.seed(predictor.fastest(space.candidates, count=_SEEDS))
+    stamp = stamp_of(spec, topology_hash=world.topology.content_hash, lengths=documents.pool)
     seams = Seams(
         sampler=opened.sampler,
         launcher=world.launcher,
@@ -217,10 +221,10 @@ def _search(prepared: Prepared, opened: _Opened, *, world: _World, observer: Obs
         guard=RateGuard(spec, hardware=hardware_of(spec.cluster, world.topology)),
         full=world.full,
         finals=world.finals,
+        prove=Prover(spec, run=world.run, directory=run.path, execution=stamp.execution),
     )
     limits = _limits(spec, documents, predictor=predictor, capacity_bytes=world.capacity_bytes)
     write_durably(run.topology_path, json.dumps(world.topology.to_json(), indent=1).encode())
-    stamp = stamp_of(spec, topology_hash=world.topology.content_hash, lengths=documents.pool)
     loop = SearchLoop(space, limits=limits, budget=spec.budget, stamp=stamp, seams=seams)
     refuse_other_batch(loop.trials, stamp)
     choice = loop.run()
@@ -230,7 +234,14 @@ def _search(prepared: Prepared, opened: _Opened, *, world: _World, observer: Obs
         space=space,
         trials=tuple(loop.trials),
         choice=choice,
-        recipe=_keep_recipe(run, _recipe(prepared, choice, limits=limits, run=run, stamp=stamp)),
+        recipe=keep_recipe(
+            spec,
+            choice,
+            limits=limits,
+            run=run,
+            stamp=stamp,
+            proof=None if choice.trial is None else loop.proof_of(choice.trial.candidate),
+        ),
     )
 
 
@@ -250,36 +261,6 @@ def _study_place(spec: SweepSpec, run: RunDirectory) -> Path | JournalFile | str
     if name is None:
         return spec.storage.study
     return JournalFile(run.path / name) if spec.storage.is_journal else run.path / name
-
-
-def _recipe(
-    prepared: Prepared, choice: Choice, *, limits: Limits, run: RunDirectory, stamp: Stamp
-) -> Recipe | None:
-    trial = choice.trial
-    if trial is None or trial.measurement is None:
-        return None
-    return Recipe(
-        spec=prepared.spec,
-        candidate=trial.candidate,
-        placement=trial.placement,
-        measurement=trial.measurement,
-        expectation=limits.expect(trial).to_json(),
-        predicted=trial.predicted,
-        capacity_bytes=limits.capacity_bytes,
-        certificate=choice.certificate,
-        controls=choice.controls,
-        versions=stamp.versions,
-        fingerprints=stamp.fingerprints,
-        commands=(f"cptune sweep {run.spec_path} --name {prepared.spec.name}-again",),
-    )
-
-
-def _keep_recipe(run: RunDirectory, recipe: Recipe | None) -> Recipe | None:
-    if recipe is None:
-        remove_recipe(run.path)
-    else:
-        write_recipe(run.path, recipe)
-    return recipe
 
 
 def _limits(

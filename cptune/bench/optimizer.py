@@ -117,6 +117,12 @@ class Optimizer:
         for owned in self._owned:
             owned.master.grad, owned.gradient = owned.gradient, None
 
+    @property
+    def gradients(self) -> list[Tensor]:
+        """This rank's part of each summed gradient, in the order of the parameters."""
+        masters = (owned.master for owned in self._owned)
+        return [torch.zeros_like(one) if one.grad is None else one.grad for one in masters]
+
     def gradient_norm(self) -> float:
         """The norm over all parameters of the job. Collective over all its ranks."""
         square = self._owned[0].master.new_zeros((), dtype=torch.float64)

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeVar
 
-import ray
-import ray.exceptions
-
-from cptune.bench.calls import COLLECTIVE_S, RankCall
-from cptune.bench.job import GRACE_S, Rendezvous
-from cptune.cluster.failures import failure_from, most_telling
-from cptune.cluster.gang import Gang
-from cptune.cluster.inventory import cpu_devices
-from cptune.cluster.session import joined_cluster
-from cptune.domain.outcome import Failure
-from cptune.errors import ClusterError
+from cptune.cluster.session import joined_cluster, ready_for_calls
 
 _Given = TypeVar("_Given")
 _Found = TypeVar("_Found")
@@ -42,64 +30,8 @@ class RunOnCluster:
         Raises:
             ClusterError: when the cluster cannot be used, or a rank fails or is late.
         """
-        with joined_cluster(self.address, ranks=ranks) as (nodes, topology):
-            devices = cpu_devices(topology, world_size=ranks)
-            used = {device.node for device in devices}
-            held = [
-                node for node, name in zip(nodes, topology.nodes, strict=True) if name.name in used
-            ]
-            with closing(Gang(devices, nodes=held, threads=1)) as gang:
-                gang.start()
-                return run_on_gang(gang, function, argument)
-
-
-def run_on_gang(gang: Gang, function: Callable[[_Given], _Found], argument: _Given) -> list[_Found]:
-    """What each rank of a started gang found, by rank.
-
-    Raises:
-        ClusterError: when a rank fails or is late.
-    """
-    host, port = gang.ready()
-    rendezvous = Rendezvous(host=host, port=port, prefix=gang.next_prefix(), timeout_s=COLLECTIVE_S)
-    refs = [
-        gang.call(
-            device,
-            RankCall(
-                function=function,
-                argument=argument,
-                rank=rank,
-                world_size=len(gang.devices),
-                rendezvous=rendezvous,
-            ),
-        )
-        for rank, device in enumerate(gang.devices)
-    ]
-    waiting = {ref: rank for rank, ref in enumerate(refs)}
-    found: dict[int, _Found] = {}
-    failures: list[Failure] = []
-    deadline = time.monotonic() + COLLECTIVE_S
-    while waiting:
-        left = max(0.0, deadline - time.monotonic())
-        done, _ = ray.wait(list(waiting), num_returns=1, timeout=left)
-        if not done:
-            break
-        rank = waiting.pop(done[0])
-        answer = _answer(done[0], rank)
-        if not isinstance(answer, Failure):
-            found[rank] = answer
-            continue
-        failures.append(answer)
-        deadline = min(deadline, time.monotonic() + GRACE_S)
-    if failures:
-        told = most_telling(failures)
-        raise ClusterError(f"rank {told.rank} failed: {told.message}")
-    if waiting:
-        raise ClusterError(f"rank {min(waiting.values())} gave no result in time")
-    return [found[rank] for rank in range(len(refs))]
-
-
-def _answer(ref: ray.ObjectRef[_Found | Failure], rank: int) -> _Found | Failure:
-    try:
-        return ray.get(ref)
-    except ray.exceptions.RayError as exc:
-        return failure_from(exc, rank=rank, node=None)
+        with (
+            joined_cluster(self.address, ranks=ranks) as (nodes, topology),
+            ready_for_calls(nodes=nodes, topology=topology, ranks=ranks) as run,
+        ):
+            return run(function, argument, ranks=ranks)

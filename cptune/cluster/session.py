@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
+from cptune.bench.calls import RunOnRanks
 from cptune.cluster.connection import LOCAL, RayNode, connected
 from cptune.cluster.gang import Gang
+from cptune.cluster.gang_calls import RunOnGang
 from cptune.cluster.inventory import cpu_devices, discover_cluster
 from cptune.cluster.ray_launcher import RayLauncher
 from cptune.cluster.seats import CpuSeats, GpuSeats
@@ -25,6 +27,7 @@ class Ready:
 
     launcher: RayLauncher
     capacity_bytes: int
+    run: RunOnRanks
 
 
 @contextmanager
@@ -78,6 +81,23 @@ def ready_for_trials(
         launcher = RayLauncher(
             gang, devices=devices, spec=spec, capacity_bytes=capacity, lengths=lengths
         )
-        yield Ready(launcher=launcher, capacity_bytes=capacity)
+        yield Ready(launcher=launcher, capacity_bytes=capacity, run=RunOnGang(gang))
     finally:
         gang.close()
+
+
+@contextmanager
+def ready_for_calls(
+    *, nodes: list[RayNode], topology: Topology, ranks: int
+) -> Generator[RunOnRanks]:
+    """Start so many actors on the host processors, spread evenly; all are gone afterwards.
+
+    Raises:
+        ClusterError: when the actors cannot be placed.
+    """
+    devices = cpu_devices(topology, world_size=ranks)
+    used = {device.node for device in devices}
+    held = [node for node, name in zip(nodes, topology.nodes, strict=True) if name.name in used]
+    with closing(Gang(devices, nodes=held, threads=1)) as gang:
+        gang.start()
+        yield RunOnGang(gang)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from cptune.domain.candidate import Candidate
 from cptune.domain.outcome import Measurement
 from cptune.domain.placement import Placement
+from cptune.domain.proof import Proof
 from cptune.domain.study import SweepSpec
 from cptune.domain.trial import Predicted
 
@@ -59,6 +60,7 @@ class Recipe:
     fingerprints: Mapping[str, str]
     commands: tuple[str, ...]
     expectation: Mapping[str, object] = field(default_factory=dict)  # over many batches
+    proof: Proof | None = None  # None: none was asked for
 
     @property
     def is_certified(self) -> bool:
@@ -105,6 +107,7 @@ class Recipe:
             },
             "prediction": self._prediction(),
             "expectation": dict(self.expectation),
+            "equivalence": None if self.proof is None else self.proof.to_json(),
             "objective": asdict(self.spec.objective)
             | {"memory_margin": self.spec.cluster.memory_margin},
             "versions": dict(self.versions),

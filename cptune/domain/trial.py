@@ -28,7 +28,7 @@ class Trial:
     """A finished trial. Times are UTC, ISO 8601. `predicted` None: nobody predicted it.
 
     `round` 0 is the search; from 1 on a finalist was measured again, in turn with the others.
-    `attempt` counts on through both.
+    `attempt` counts on through both. `proof_id` is that of the proof made before it ran, if any.
     """
 
     number: int
@@ -42,6 +42,7 @@ class Trial:
     finished_at: str
     predicted: Predicted | None = None
     round: int = 0
+    proof_id: str | None = None
 
     @property
     def kind(self) -> OutcomeKind:

@@ -13,6 +13,7 @@ from cptune.domain.study import Storage
 from cptune.domain.timeline import ABLATION, WORLD
 from cptune.domain.trial import Trial
 from cptune.domain.units import bytes_text
+from cptune.report.proof_words import proof_words
 
 #: Before the step time of a trial whose steps vary more than was wanted.
 NOISY = "~"
@@ -82,6 +83,7 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         f"({seen.exposed_method})",
         *_by_ablation(seen),
         f"attention kernel {seen.kernel}",
+        *_proven(recipe),
         *_expected(recipe),
     ]
 
@@ -120,6 +122,15 @@ def _made_of(seen: Measurement) -> list[str]:
         f"{bytes_text(split.transient_bytes)}; optimizer's own peak "
         f"{bytes_text(split.optimizer_peak_bytes)}"
     ]
+
+
+def _proven(recipe: Recipe) -> list[str]:
+    """That it computes what the unsharded model computes."""
+    proof = recipe.proof
+    if proof is None:
+        return []
+    word = "proven" if proof.passed else "NOT PROVEN"
+    return [f"{word} against the unsharded model: {proof_words(proof)}"]
 
 
 def _expected(recipe: Recipe) -> list[str]:

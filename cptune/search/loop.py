@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cptune.domain.candidate import Candidate
 from cptune.domain.guards import why_not_applied, why_unlike, why_unlike_batch
 from cptune.domain.outcome import RETRIED, Failure, Measurement
+from cptune.domain.proof import Proof
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import Budget
 from cptune.domain.trial import Trial, searched
 from cptune.search.choose import Choice, Limits, choose, finalists_of
 from cptune.search.foresight import is_pruned, prune, pruned_note
+from cptune.search.proven import Proofs
 from cptune.search.seams import Seams
 from cptune.search.space import SearchSpace
 
@@ -40,6 +43,7 @@ class SearchLoop:
     ) -> None:
         self._space, self._limits, self._budget = space, limits, budget
         self._stamp, self._seams = stamp, seams
+        self._proofs = Proofs(seams.prove, seams.observer)
         self._trials = list(seams.ledger.read())
         for name in seams.ledger.quarantined:
             seams.observer.note(f"quarantined {name}")
@@ -49,6 +53,10 @@ class SearchLoop:
     def trials(self) -> Sequence[Trial]:
         """Every attempt kept so far."""
         return self._trials
+
+    def proof_of(self, candidate: Candidate) -> Proof | None:
+        """The proof that a candidate computes what the unsharded model computes."""
+        return self._proofs.of(candidate)
 
     def run(self) -> Choice:
         """Try candidates until the trials, the time or the legal set is spent; then choose.
@@ -109,19 +117,41 @@ class SearchLoop:
         return not failed and (last is None or self._is_due_again(last))
 
     def _confirm(self, *, deadline_s: float) -> None:
-        """Run what is chosen at full depth and cross-check it, until the choice is one that was."""
+        """Run what is chosen at full depth, cross-check and prove it, until a choice stands."""
         checked: set[str] = set()
         while (chosen := self._choice().trial) is not None:
             if chosen.depth is not None:
                 why = "is run at full depth"
             elif self._lacks_check(chosen, deadline_s) and chosen.candidate.key not in checked:
                 why = "is run again, to cross-check its exposed communication by ablation"
+            elif self._refute(chosen):
+                continue
             else:
                 return
             checked.add(chosen.candidate.key)
             self._seams.observer.note(f"{chosen.candidate.describe()} {why}")
             trial = self._try(chosen.candidate, full=True)
             self._seams.observer.trial_finished(trial, best=self._choice().trial)
+
+    def _refute(self, chosen: Trial) -> bool:
+        """Keep the failure of a choice that its proof refutes; False where it stands."""
+        failure = self._proofs.why_wrong(chosen.candidate)
+        if failure is None:
+            return False
+        now = self._seams.clock.utc()
+        attempts = sum(one.candidate.key == chosen.candidate.key for one in self._trials)
+        refuted = replace(
+            chosen,
+            attempt=attempts,
+            outcome=failure,
+            started_at=now,
+            finished_at=now,
+            proof_id=self._proofs.id_of(chosen.candidate),
+        )
+        self._seams.ledger.append(refuted)
+        self._trials.append(refuted)
+        self._seams.observer.trial_finished(refuted, best=self._choice().trial)
+        return True
 
     def _lacks_check(self, chosen: Trial, deadline_s: float) -> bool:
         """Whether a cross-check was asked for, is missing, and there is time for it."""
@@ -225,7 +255,9 @@ class SearchLoop:
         predicted = self._seams.predict(candidate)
         placement = launcher.place(candidate)
         started_at = clock.utc()
-        outcome = self._guarded(candidate, launcher.launch(candidate, placement))
+        is_final = turn > 0 or full
+        refuted = self._proofs.why_wrong(candidate) if is_final else None
+        outcome = refuted or self._guarded(candidate, launcher.launch(candidate, placement))
         return Trial(
             number=number,
             attempt=attempt,
@@ -238,6 +270,7 @@ class SearchLoop:
             started_at=started_at,
             finished_at=clock.utc(),
             predicted=predicted,
+            proof_id=self._proofs.id_of(candidate) if is_final else None,
         )
 
     def _guarded(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cptune.domain.candidate import Candidate
 from cptune.domain.outcome import Failure, Measurement
+from cptune.domain.proof import Proof
 from cptune.domain.trial import Predicted
 from cptune.seams import Clock, Launcher, Ledger, Observer, Sampler
 from cptune.search.foresight import WhyTooBig
@@ -17,6 +18,10 @@ Predict = Callable[[Candidate], Predicted | None]
 
 #: Why a measurement cannot be what it says; None where nothing speaks against it.
 Guard = Callable[[Measurement, Candidate], Failure | None]
+
+
+#: Whether a candidate computes what the unsharded model computes.
+Prove = Callable[[Candidate], Proof]
 
 
 def nothing(candidate: Candidate) -> None:
@@ -34,6 +39,7 @@ class Seams:
 
     `full` runs whole models, where `launcher` may run fewer layers; None: `launcher` does.
     `finals` too, and follows their steps by what finalists are asked once; None: `full` does.
+    `prove` is asked of what is measured as a finalist or chosen; None: nothing is proven.
     """
 
     sampler: Sampler
@@ -46,6 +52,7 @@ class Seams:
     guard: Guard = _nothing_wrong
     full: Launcher | None = None
     finals: Launcher | None = None
+    prove: Prove | None = None
 
     def launcher_of(self, *, turn: int, full: bool) -> Launcher:
         """Who runs a candidate in a round of finals, or in the search at full depth or not."""

@@ -79,7 +79,13 @@ _PREDICTED = {
     "predicted_peak_hi_bytes": "peak_hi_bytes",
     "model_version": "model_version",
 }
-_KEPT = ("convergence_fingerprint", "execution_fingerprint", "started_at", "finished_at")
+_KEPT = (
+    "proof_id",
+    "convergence_fingerprint",
+    "execution_fingerprint",
+    "started_at",
+    "finished_at",
+)
 
 
 def trial_row(trial: Trial) -> Row:

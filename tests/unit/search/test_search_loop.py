@@ -51,7 +51,9 @@ BROKEN = failed(OutcomeKind.COMMUNICATION, "peer closed")
 class Bench:
     """One search over fakes; everything that it touched stays here."""
 
-    def __init__(self, launcher, *, space=SPACE, ledger=None, sampler=None, finals=None, **budget):
+    def __init__(
+        self, launcher, *, space=SPACE, ledger=None, sampler=None, finals=None, prove=None, **budget
+    ):
         self.launcher, self.clock = launcher, FakeClock()
         self.ledger = ledger or MemoryLedger()
         self.sampler = sampler or ListSampler(space)
@@ -68,6 +70,7 @@ class Bench:
                 clock=self.clock,
                 observer=self.observer,
                 finals=finals,
+                prove=prove,
             ),
         )
 

@@ -1,0 +1,6 @@
+"""What holds for every test: laws are checked on examples, never on how long one takes."""
+
+from hypothesis import settings
+
+settings.register_profile("untimed", settings(), deadline=None)
+settings.load_profile("untimed")

@@ -1,0 +1,48 @@
+"""A kept proof is read as it was; one of other software, cut, edited or swapped is none."""
+
+import json
+
+import pytest
+
+from cptune.domain.proof import Check, Proof
+from cptune.store.proofs import PROOFS, read_proof, write_proof
+
+PROOF = Proof(
+    candidate_key="tp1-cp2",
+    fixture="f" * 64,
+    checks=(Check(name="loss", max_error=1e-16, tolerance=1e-10),),
+)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    write_proof(tmp_path, PROOF, execution="e")
+    return tmp_path / PROOFS / "tp1-cp2.json"
+
+
+def test_it_is_read_as_it_was(kept):
+    assert read_proof(kept.parents[1], "tp1-cp2", execution="e") == PROOF
+    assert read_proof(kept.parents[1], "tp1-cp4", execution="e") is None
+
+
+def test_by_other_software_it_is_none(kept):
+    assert read_proof(kept.parents[1], "tp1-cp2", execution="other") is None
+
+
+def test_of_another_candidate_it_is_none(kept):
+    kept.rename(kept.with_name("tp1-cp4.json"))
+    assert read_proof(kept.parents[1], "tp1-cp4", execution="e") is None
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+def test_cut_it_is_none(kept, share):
+    text = kept.read_text()
+    kept.write_text(text[: int(share * len(text))])
+    assert read_proof(kept.parents[1], "tp1-cp2", execution="e") is None
+
+
+def test_edited_it_is_none(kept):
+    content = json.loads(kept.read_text())
+    content["checks"][0]["max_error"] = 1.0
+    kept.write_text(json.dumps(content))
+    assert read_proof(kept.parents[1], "tp1-cp2", execution="e") is None
