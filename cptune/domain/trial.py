@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from cptune.domain.candidate import Candidate
@@ -24,11 +24,23 @@ class Predicted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The run that a trial was kept in, and the SHA-256 of its trace file there.
+
+    `trace_sha256` None: none of its steps was traced.
+    """
+
+    run_id: str
+    trace_sha256: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """A finished trial. Times are UTC, ISO 8601. `predicted` None: nobody predicted it.
 
     `round` 0 is the search; from 1 on a finalist was measured again, in turn with the others.
-    `attempt` counts on through both.
+    `attempt` counts on through both. `origin` is where it was read from, which is no part of what
+    it is; None before it was kept, and in runs from before runs had an id.
     """
 
     number: int
@@ -42,6 +54,7 @@ class Trial:
     finished_at: str
     predicted: Predicted | None = None
     round: int = 0
+    origin: Origin | None = field(default=None, compare=False)
 
     @property
     def kind(self) -> OutcomeKind:
