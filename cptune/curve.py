@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from cptune.cluster.connection import LOCAL
@@ -27,6 +28,7 @@ from cptune.domain.study import SweepSpec
 from cptune.errors import SpecError
 from cptune.opening import RunKind, open_run
 from cptune.predict.limits import Hardware, RateGuard, hardware_of
+from cptune.recipe.caveats import caveats_of
 from cptune.seams import Launcher
 from cptune.search.curve_plan import CurvePlan, why_not_of
 from cptune.search.devices import settle_devices
@@ -42,10 +44,16 @@ from cptune.store.curve import (
 )
 from topology.discover import discover
 
-#: Told of every row as it comes.
-OnRow = Callable[[CurveRow], None]
 #: The launcher of the trials of one length.
 LauncherOf = Callable[[SweepSpec], Launcher]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Hears what happens: every row as it comes, and what a person should know."""
+
+    row: Callable[[CurveRow], None]
+    note: Callable[[str], None]
 
 
 def run_curve(
@@ -55,7 +63,7 @@ def run_curve(
     directory: Path,
     address: str = LOCAL,
     resume: bool = False,
-    on_row: OnRow,
+    told: Told,
 ) -> Curve:
     """Measure the curve and keep it in a run directory.
 
@@ -65,7 +73,7 @@ def run_curve(
         directory: The run directory.
         address: "local", or the address of a Ray cluster.
         resume: Go on from the rows that are there instead of refusing them.
-        on_row: Told of every row as it comes.
+        told: Hears what happens.
 
     Raises:
         SpecError: when the input is wrong; nothing was started.
@@ -88,10 +96,12 @@ def run_curve(
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=ranks))
             resolved = settle_devices(resolved, topology)
         ready = stack.enter_context(ready_for_trials(resolved, nodes=nodes, topology=topology))
+        for caveat in caveats_of(ready.gang.environment()):
+            told.note(caveat)
 
         def keep(row: CurveRow, rows: Sequence[CurveRow]) -> None:
             write_curve(run.path / ROWS, rows)
-            on_row(row)
+            told.row(row)
 
         study = CurveStudy(
             plan,

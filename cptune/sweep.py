@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from cptune import spec as specs
 from cptune.balance.expected import expect_load
+from cptune.clock import SystemClock
 from cptune.cluster.connection import LOCAL, RayNode, knock
 from cptune.cluster.session import joined_cluster, ready_for_trials
 from cptune.domain.documents import DocumentLoad
+from cptune.domain.environment import RankEnvironment
 from cptune.domain.recipe import Recipe
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec, TraceKind
@@ -27,6 +27,7 @@ from cptune.opening import check_path, open_log, open_run
 from cptune.predict.found import trial_machine
 from cptune.predict.limits import RateGuard, hardware_of
 from cptune.predict.trials import TrialPredictor
+from cptune.recipe.caveats import caveats_of
 from cptune.recipe.fingerprint import stamp_of
 from cptune.report.observers import Logged
 from cptune.seams import Launcher, Observer
@@ -36,11 +37,7 @@ from cptune.search.devices import settle_devices
 from cptune.search.expected import ExpectSteps
 from cptune.search.foresight import LearningLedger
 from cptune.search.loop import SearchLoop
-from cptune.search.prepare import (
-    Prepared,
-    prepare,
-    refuse_other_batch,
-)
+from cptune.search.prepare import Prepared, prepare, refuse_other_batch
 from cptune.search.sampler import JournalFile, OptunaSampler
 from cptune.search.seams import Seams
 from cptune.search.space import SearchSpace
@@ -65,18 +62,6 @@ class Sweep:
     trials: tuple[Trial, ...]
     choice: Choice
     recipe: Recipe | None
-
-
-class SystemClock:
-    """The clocks of this machine."""
-
-    def monotonic_s(self) -> float:
-        """Seconds since an arbitrary start."""
-        return time.monotonic()
-
-    def utc(self) -> str:
-        """Now, to the millisecond."""
-        return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +93,7 @@ class _World:
     full: Launcher
     finals: Launcher
     capacity_bytes: int
+    environment: RankEnvironment
 
 
 def load_spec(path: Path | None, *, runs: Path, name: str | None, resume: bool) -> SweepSpec:
@@ -178,7 +164,10 @@ def run_sweep(
             finals=ready.launcher.on(_of_finals(prepared.spec)),
             launcher=with_depths(ready.launcher, launcher_of=ready.launcher.on, spec=prepared.spec),
             capacity_bytes=ready.capacity_bytes,
+            environment=ready.gang.environment(),
         )
+        for caveat in caveats_of(world.environment):
+            observer.note(caveat)
         opened = _Opened(run=run, sampler=sampler, documents=documents)
         return _search(prepared, opened, world=world, observer=observer)
 
@@ -220,7 +209,12 @@ def _search(prepared: Prepared, opened: _Opened, *, world: _World, observer: Obs
     )
     limits = _limits(spec, documents, predictor=predictor, capacity_bytes=world.capacity_bytes)
     write_durably(run.topology_path, json.dumps(world.topology.to_json(), indent=1).encode())
-    stamp = stamp_of(spec, topology_hash=world.topology.content_hash, lengths=documents.pool)
+    stamp = stamp_of(
+        spec,
+        topology_hash=world.topology.content_hash,
+        lengths=documents.pool,
+        environment=world.environment,
+    )
     loop = SearchLoop(space, limits=limits, budget=spec.budget, stamp=stamp, seams=seams)
     refuse_other_batch(loop.trials, stamp)
     choice = loop.run()
@@ -270,6 +264,8 @@ def _recipe(
         controls=choice.controls,
         versions=stamp.versions,
         fingerprints=stamp.fingerprints,
+        environment=stamp.environment,
+        caveats=caveats_of(stamp.environment),
         commands=(f"cptune sweep {run.spec_path} --name {prepared.spec.name}-again",),
     )
 

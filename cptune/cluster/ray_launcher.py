@@ -130,7 +130,7 @@ class RayLauncher:
             done, _ = ray.wait(list(waiting), num_returns=1, timeout=left)
             if not done:
                 break
-            answer = _answer(done[0], waiting.pop(done[0]))
+            answer = self._answer(done[0], waiting.pop(done[0]))
             if isinstance(answer, RankReport):
                 reports.append(answer)
                 continue
@@ -141,6 +141,17 @@ class RayLauncher:
         if waiting and not _explain_silence(failures):
             failures = [self._late(waiting.values())]
         return reports, failures
+
+    def _answer(
+        self, ref: ray.ObjectRef[RankReport | Failure], at: RankPlace
+    ) -> RankReport | Failure:
+        try:
+            return ray.get(ref)
+        except ray.exceptions.ActorDiedError as exc:
+            words = self._gang.last_words(at.device)
+            return failure_from(exc, rank=at.rank, node=at.device.node, words=words)
+        except ray.exceptions.RayError as exc:
+            return failure_from(exc, rank=at.rank, node=at.device.node)
 
     def _late(self, silent: Iterable[RankPlace]) -> Failure:
         places = sorted(silent, key=lambda one: one.rank)
@@ -180,10 +191,3 @@ def _explain_silence(failures: Sequence[Failure]) -> bool:
         OutcomeKind.TIMEOUT not in kinds
         or not kinds <= {OutcomeKind.TIMEOUT, OutcomeKind.COMMUNICATION}
     )
-
-
-def _answer(ref: ray.ObjectRef[RankReport | Failure], at: RankPlace) -> RankReport | Failure:
-    try:
-        return ray.get(ref)
-    except ray.exceptions.RayError as exc:
-        return failure_from(exc, rank=at.rank, node=at.device.node)

@@ -25,6 +25,7 @@ class Ready:
 
     launcher: RayLauncher
     capacity_bytes: int
+    gang: Gang
 
 
 @contextmanager
@@ -78,6 +79,6 @@ def ready_for_trials(
         launcher = RayLauncher(
             gang, devices=devices, spec=spec, capacity_bytes=capacity, lengths=lengths
         )
-        yield Ready(launcher=launcher, capacity_bytes=capacity)
+        yield Ready(launcher=launcher, capacity_bytes=capacity, gang=gang)
     finally:
         gang.close()

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 from cptune.domain.candidate import Candidate
+from cptune.domain.environment import RankEnvironment
 from cptune.domain.outcome import Measurement
 from cptune.domain.placement import Placement
 from cptune.domain.study import SweepSpec
@@ -59,6 +60,8 @@ class Recipe:
     fingerprints: Mapping[str, str]
     commands: tuple[str, ...]
     expectation: Mapping[str, object] = field(default_factory=dict)  # over many batches
+    environment: RankEnvironment = field(default_factory=RankEnvironment)
+    caveats: tuple[str, ...] = ()  # what speaks against the figures
 
     @property
     def is_certified(self) -> bool:
@@ -109,5 +112,7 @@ class Recipe:
             | {"memory_margin": self.spec.cluster.memory_margin},
             "versions": dict(self.versions),
             "fingerprints": dict(self.fingerprints),
+            "environment": self.environment.to_json(),
+            "caveats": list(self.caveats),
             "commands": list(self.commands),
         }

@@ -83,6 +83,7 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         *_by_ablation(seen),
         f"attention kernel {seen.kernel}",
         *_expected(recipe),
+        *(f"caveat: {one}" for one in recipe.caveats),
     ]
 
 

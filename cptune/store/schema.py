@@ -85,10 +85,8 @@ _TRACED_RANK = ("traced_step_s", "clock_offset_s", "clock_error_s")
 _CONTENTION = ("idle_s", "busy_s")
 _TIMING = ("round", "step_ci_share", "noisy")
 #: The run that wrote a trial, and the digests of its other files as that run wrote them.
-_ORIGIN = (
-    "run_id",
-    *(f"{table}_sha256" for table in ("ranks", "edges", "steps", "exposures", "trace")),
-)
+_DIGESTED = ("ranks", "edges", "steps", "exposures", "trace")
+_ORIGIN = ("run_id", *(f"{one}_sha256" for one in _DIGESTED))
 #: Columns that files of this version may lack, since they were written before there was one.
 _LATER: dict[str, frozenset[str]] = {
     "trials": frozenset({*_TRACED_TRIAL, *_TIMING, *_SPLIT, *_DEPTH, *_ORIGIN}),
