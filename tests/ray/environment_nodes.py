@@ -23,6 +23,7 @@ OF_NODES = (
     {"NCCL_IB_HCA": "mlx5_0", "NCCL_ALGO": "Ring"},
     {"NCCL_ALGO": "Ring", "TORCH_DISTRIBUTED_DEBUG": "DETAIL", "NCCL_PRIVATE_TOKEN": "hush"},
 )
+OF_JOB = {"NCCL_PROTO": "Simple"}
 
 
 def aborted(gang, device):
@@ -55,5 +56,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "NCCL_ALGO": "Tree of the driver"}
+    os.environ |= {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "NCCL_ALGO": "Tree of the driver",
+        # As `ray job submit` gives its runtime environment to the driver.
+        "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps({"runtime_env": {"env_vars": OF_JOB}}),
+    }
     main()

@@ -21,6 +21,7 @@ def test_nodes_that_differ_are_told_by_name_and_no_secret_is(processes):
 
     shared, differing = found["environment"]["shared"], found["environment"]["differing"]
     assert shared["NCCL_ALGO"] == "Ring"  # and not what the driver has
+    assert shared["NCCL_PROTO"] == "Simple"  # of the job, which its driver does not have
     assert set(differing) == {"NCCL_IB_HCA", "TORCH_DISTRIBUTED_DEBUG"}
     first, second = sorted(differing["NCCL_IB_HCA"], key=str)
     assert {differing["NCCL_IB_HCA"][first], differing["NCCL_IB_HCA"][second]} == {"mlx5_0", None}
