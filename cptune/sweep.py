@@ -27,7 +27,7 @@ from cptune.opening import check_path, open_log, open_run
 from cptune.predict.found import trial_machine
 from cptune.predict.limits import RateGuard, hardware_of
 from cptune.predict.trials import TrialPredictor
-from cptune.recipe.caveats import caveats_of
+from cptune.recipe.caveats import caveats_of, why_other_execution
 from cptune.recipe.fingerprint import stamp_of
 from cptune.report.observers import Logged
 from cptune.seams import Launcher, Observer
@@ -217,6 +217,8 @@ def _search(prepared: Prepared, opened: _Opened, *, world: _World, observer: Obs
     )
     loop = SearchLoop(space, limits=limits, budget=spec.budget, stamp=stamp, seams=seams)
     refuse_other_batch(loop.trials, stamp)
+    for caveat in why_other_execution(loop.trials, stamp.execution):
+        observer.note(caveat)
     choice = loop.run()
     return Sweep(
         spec=spec,
@@ -252,6 +254,7 @@ def _recipe(
     trial = choice.trial
     if trial is None or trial.measurement is None:
         return None
+    judged = [verdict.trial for verdict in choice.verdicts]
     return Recipe(
         spec=prepared.spec,
         candidate=trial.candidate,
@@ -265,7 +268,7 @@ def _recipe(
         versions=stamp.versions,
         fingerprints=stamp.fingerprints,
         environment=stamp.environment,
-        caveats=caveats_of(stamp.environment),
+        caveats=(*caveats_of(stamp.environment), *why_other_execution(judged, stamp.execution)),
         commands=(f"cptune sweep {run.spec_path} --name {prepared.spec.name}-again",),
     )
 

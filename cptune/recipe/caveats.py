@@ -1,14 +1,15 @@
-"""What the environment of the ranks says against the figures of a sweep, in sentences."""
+"""What speaks against the figures of a sweep, in sentences: what they were measured under."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
 from cptune.domain.environment import RankEnvironment, places_text
+from cptune.domain.trial import Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,18 @@ class Distortion:
 def caveats_of(environment: RankEnvironment) -> tuple[str, ...]:
     """Which variables of the ranks distort the timing, and in which the ranks differ."""
     return (*_why_distorted(environment), *environment.why_differing())
+
+
+def why_other_execution(trials: Sequence[Trial], execution: str) -> tuple[str, ...]:
+    """How many trials of a run that was resumed ran under another execution fingerprint."""
+    odd = [one.execution_fingerprint for one in trials if one.execution_fingerprint != execution]
+    if not odd:
+        return ()
+    prints = ", ".join(sorted({one[:12] for one in odd}))
+    return (
+        f"{len(odd)} of {len(trials)} trials ran under another execution fingerprint ({prints}, "
+        f"now {execution[:12]}): the topology, a version or the ranks' environment has changed",
+    )
 
 
 @cache

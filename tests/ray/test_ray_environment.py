@@ -32,7 +32,7 @@ def test_nodes_that_differ_are_told_by_name_and_no_secret_is(processes):
     assert all("42!" in words for words in found["words"]), found["words"]
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 def test_a_sweep_of_ranks_with_a_distorting_variable_warns_and_its_recipe_says_so(processes):
     processes.environment |= {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "NCCL_PRIVATE_KEY": "hush"}
     spec = processes.write("slow", axes={"tp": [1], "cp": [2], "sharding": ["zigzag"]})
@@ -49,3 +49,11 @@ def test_a_sweep_of_ranks_with_a_distorting_variable_warns_and_its_recipe_says_s
     assert recipe["environment"]["differing"] == {}
     assert "hush" not in text
     assert f"caveat: the ranks ran with {DISTORTED}" in done.stdout
+
+    del processes.environment["TORCH_DISTRIBUTED_DEBUG"]
+    again = processes.sweep(spec, "--resume", timeout_s=140)
+
+    assert again.returncode == 0, again.stderr
+    (said,) = json.loads((processes.runs / "slow" / "recipe.json").read_text())["caveats"]
+    assert said.startswith("1 of 1 trials ran under another execution fingerprint (")
+    assert f"note: {said}" in again.stderr

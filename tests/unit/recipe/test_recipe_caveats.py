@@ -1,11 +1,13 @@
 """What the environment of the ranks says against the figures; each fact with who says so."""
 
 import re
+from dataclasses import replace
 
 import pytest
+from fakes import STAMP, candidate, measured, trial_of
 
 from cptune.domain.environment import RankEnvironment, join_environments
-from cptune.recipe.caveats import caveats_of, read_distortions
+from cptune.recipe.caveats import caveats_of, read_distortions, why_other_execution
 
 
 @pytest.mark.parametrize(
@@ -60,3 +62,14 @@ def test_every_fact_names_its_source():
         assert re.search(r"[a-z]+\.(org|com)/|Programming Guide", row.source), name
         assert row.values, name
         assert row.effect, name
+
+
+def test_trials_of_another_execution_are_counted_and_those_of_this_one_are_none():
+    here = trial_of(candidate(), measured())
+    there = replace(here, execution_fingerprint="a" * 64)
+
+    assert here.execution_fingerprint == STAMP.execution
+    assert why_other_execution([here, here], STAMP.execution) == ()
+    (said,) = why_other_execution([here, there, there], STAMP.execution)
+    assert said.startswith("2 of 3 trials ran under another execution fingerprint (aaaaaaaaaaaa, ")
+    assert "now eeeeeeeeeeee" in said
