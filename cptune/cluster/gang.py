@@ -19,6 +19,7 @@ from cptune.bench.calls import RankCall
 from cptune.bench.job import ProbeJob, RankJob
 from cptune.cluster.actors import RankActor
 from cptune.cluster.connection import RayNode
+from cptune.cluster.failures import failure_from
 from cptune.cluster.last_words import last_words
 from cptune.cluster.seats import CpuSeats, Seats, Seen
 from cptune.domain.environment import RankEnvironment, join_environments
@@ -187,6 +188,18 @@ class Gang:
         """The end of what the actor of a device wrote to its standard error."""
         seen = self._seen[device.name]
         return last_words(seen.node_id, seen.stderr)
+
+    def answer(
+        self, ref: ray.ObjectRef[_Found | Failure], device: Device, *, rank: int
+    ) -> _Found | Failure:
+        """What the actor of a device answered, or why it gives no answer."""
+        words = ""
+        try:
+            return ray.get(ref)
+        except ray.exceptions.RayError as exc:
+            if isinstance(exc, ray.exceptions.ActorDiedError):
+                words = self.last_words(device)
+            return failure_from(exc, rank=rank, node=device.node, words=words)
 
     @property
     def devices(self) -> tuple[Device, ...]:

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import ray
-import ray.exceptions
 
 from cptune.bench.job import GRACE_S, RankJob, Rendezvous
-from cptune.cluster.failures import failure_from, most_telling
+from cptune.cluster.failures import most_telling
 from cptune.cluster.gang import Gang
 from cptune.domain.candidate import Candidate
 from cptune.domain.devices import DeviceKind
@@ -130,7 +129,8 @@ class RayLauncher:
             done, _ = ray.wait(list(waiting), num_returns=1, timeout=left)
             if not done:
                 break
-            answer = self._answer(done[0], waiting.pop(done[0]))
+            at = waiting.pop(done[0])
+            answer = self._gang.answer(done[0], at.device, rank=at.rank)
             if isinstance(answer, RankReport):
                 reports.append(answer)
                 continue
@@ -141,17 +141,6 @@ class RayLauncher:
         if waiting and not _explain_silence(failures):
             failures = [self._late(waiting.values())]
         return reports, failures
-
-    def _answer(
-        self, ref: ray.ObjectRef[RankReport | Failure], at: RankPlace
-    ) -> RankReport | Failure:
-        try:
-            return ray.get(ref)
-        except ray.exceptions.ActorDiedError as exc:
-            words = self._gang.last_words(at.device)
-            return failure_from(exc, rank=at.rank, node=at.device.node, words=words)
-        except ray.exceptions.RayError as exc:
-            return failure_from(exc, rank=at.rank, node=at.device.node)
 
     def _late(self, silent: Iterable[RankPlace]) -> Failure:
         places = sorted(silent, key=lambda one: one.rank)

@@ -24,7 +24,7 @@ class EndedGang:
     def __init__(self, gang, words):
         self._gang, self._words = gang, words
         self.ready, self.replace = gang.ready, gang.replace
-        self.next_prefix, self.last_words = gang.next_prefix, gang.last_words
+        self.next_prefix, self.answer = gang.next_prefix, gang.answer
 
     def run(self, device, job):
         code = f"import os; os.write(2, {self._words.encode()!r}); os.abort()"
