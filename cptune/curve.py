@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from cptune.cluster.connection import LOCAL
@@ -25,19 +26,34 @@ from cptune.domain.outcome import RETRIED, Failure, Measurement, OutcomeKind
 from cptune.domain.rules import Setting, describe, why_infeasible
 from cptune.domain.study import SweepSpec
 from cptune.errors import SpecError
-from cptune.opening import open_run
+from cptune.opening import RunKind, open_run
 from cptune.predict.limits import Hardware, RateGuard, hardware_of
+from cptune.recipe.caveats import caveats_of
 from cptune.seams import Launcher
-from cptune.search.curve_plan import CurvePlan
+from cptune.search.curve_plan import CurvePlan, why_not_of
 from cptune.search.devices import settle_devices
 from cptune.search.prepare import prepare
-from cptune.store.curve import ROWS, read_asked, read_curve, write_asked, write_curve
+from cptune.store.curve import (
+    ASKED,
+    MEND,
+    ROWS,
+    read_asked,
+    read_curve,
+    write_asked,
+    write_curve,
+)
 from topology.discover import discover
 
-#: Told of every row as it comes.
-OnRow = Callable[[CurveRow], None]
 #: The launcher of the trials of one length.
 LauncherOf = Callable[[SweepSpec], Launcher]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Hears what happens: every row as it comes, and what a person should know."""
+
+    row: Callable[[CurveRow], None]
+    note: Callable[[str], None]
 
 
 def run_curve(
@@ -47,7 +63,7 @@ def run_curve(
     directory: Path,
     address: str = LOCAL,
     resume: bool = False,
-    on_row: OnRow,
+    told: Told,
 ) -> Curve:
     """Measure the curve and keep it in a run directory.
 
@@ -57,7 +73,7 @@ def run_curve(
         directory: The run directory.
         address: "local", or the address of a Ray cluster.
         resume: Go on from the rows that are there instead of refusing them.
-        on_row: Told of every row as it comes.
+        told: Hears what happens.
 
     Raises:
         SpecError: when the input is wrong; nothing was started.
@@ -71,18 +87,21 @@ def run_curve(
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=0))
         resolved = prepare(spec, topology).spec
         plan = CurvePlan(resolved, asked)
-        run = stack.enter_context(open_run(resolved, directory, resume=resume))
-        _keep_grid(plan, asked, run.path)
-        known = [row for row in read_curve(run.path) if row.kind not in RETRIED]
+        run = stack.enter_context(open_run(resolved, directory, resume=resume, kind=RunKind.CURVE))
+        known = read_curve(run.path)
+        _keep_grid(plan, asked, run.path, known=known)
+        known = [row for row in known if row.kind not in RETRIED]
         if nodes is None or topology is None:
             ranks = resolved.cluster.world_size or 0
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=ranks))
             resolved = settle_devices(resolved, topology)
         ready = stack.enter_context(ready_for_trials(resolved, nodes=nodes, topology=topology))
+        for caveat in caveats_of(ready.gang.environment()):
+            told.note(caveat)
 
         def keep(row: CurveRow, rows: Sequence[CurveRow]) -> None:
             write_curve(run.path / ROWS, rows)
-            on_row(row)
+            told.row(row)
 
         study = CurveStudy(
             plan,
@@ -95,13 +114,22 @@ def run_curve(
         return study.run()
 
 
-def _keep_grid(plan: CurvePlan, asked: CurveAsked, path: Path) -> None:
+def _keep_grid(
+    plan: CurvePlan, asked: CurveAsked, path: Path, *, known: Sequence[CurveRow]
+) -> None:
     """Keep what a new curve is asked; take it from there where one goes on.
 
     Raises:
-        SpecError: when a curve that goes on was begun with other lengths or degrees.
+        SpecError: when a curve that goes on was begun with other lengths or degrees, or its file
+            does not tell them.
     """
     kept = read_asked(path)
+    if kept is None and known:
+        raise SpecError(
+            f"run {path.name!r} has {len(known)} rows and no {ASKED}: with which lengths and "
+            "degrees it was begun is not known",
+            hint=MEND,
+        )
     if kept is None:
         write_asked(path, plan.grid)
         return
@@ -115,6 +143,8 @@ def _keep_grid(plan: CurvePlan, asked: CurveAsked, path: Path) -> None:
             f"run {path.name!r} was started with others: " + "; ".join(changes),
             hint="resume without them, or start another curve without --resume",
         )
+    if wrong := [*plan.why_not(kept), *why_not_of(kept, known)]:
+        raise SpecError("\n".join(f"{path / ASKED} | {one}" for one in wrong), hint=MEND)
     plan.grid = kept
 
 

@@ -6,6 +6,7 @@ from cptune.domain.proof import Proof
 from cptune.domain.recipe import Recipe
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec
+from cptune.recipe.caveats import caveats_of, why_other_execution
 from cptune.search.choose import Choice, Limits
 from cptune.store.recipes import remove_recipe, write_recipe
 from cptune.store.run_directory import RunDirectory
@@ -29,6 +30,7 @@ def keep_recipe(
     if trial is None or trial.measurement is None:
         remove_recipe(run.path)
         return None
+    judged = [verdict.trial for verdict in choice.verdicts]
     recipe = Recipe(
         spec=spec,
         candidate=trial.candidate,
@@ -41,6 +43,8 @@ def keep_recipe(
         controls=choice.controls,
         versions=stamp.versions,
         fingerprints=stamp.fingerprints,
+        environment=stamp.environment,
+        caveats=(*caveats_of(stamp.environment), *why_other_execution(judged, stamp.execution)),
         commands=(f"cptune sweep {run.spec_path} --name {spec.name}-again",),
         proof=proof,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 
 from cptune import spec as specs
@@ -11,18 +12,39 @@ from cptune.domain.workload import Workload
 from cptune.errors import LedgerError, SpecError
 from cptune.logs import EventLog
 from cptune.search.prepare import trial_stack
+from cptune.store.curve import ASKED, ROWS
 from cptune.store.files import write_durably
 from cptune.store.run_directory import RunDirectory, free_name, last_name
 
 
-def open_run(spec: SweepSpec, path: Path, *, resume: bool) -> RunDirectory:
+class RunKind(StrEnum):
+    """Which command a run directory is of."""
+
+    SWEEP = "sweep"
+    CURVE = "curve"
+
+
+#: What a run directory has only as one of this kind.
+_ONLY_OF = {RunKind.SWEEP: ("trials",), RunKind.CURVE: (ROWS, ASKED)}
+
+
+def open_run(
+    spec: SweepSpec, path: Path, *, resume: bool, kind: RunKind = RunKind.SWEEP
+) -> RunDirectory:
     """The run directory, held by this process, with the resolved spec in it.
 
+    Args:
+        spec: Resolved.
+        path: The run directory.
+        resume: Whether it may be there.
+        kind: Of the run; one of another kind is not gone on with.
+
     Raises:
-        SpecError: when the path cannot be used, the run exists and is not resumed, or it was
-            started with another spec.
+        SpecError: when the path cannot be used, the run exists and is not resumed, it is one of
+            another kind, or it was started with another spec.
     """
     check_path(path)
+    _refuse_other_kind(path, kind)
     if path.exists() and not (path / "spec.toml").exists() and _holds_files(path):
         raise SpecError(
             f"{path} is no run directory: it holds files and no spec.toml",
@@ -86,6 +108,16 @@ def check_path(path: Path) -> None:
     except (OSError, UnicodeEncodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "it is no text"
         raise SpecError(f"run directory {str(path)!a} cannot be used: {reason}") from exc
+
+
+def _refuse_other_kind(path: Path, kind: RunKind) -> None:
+    for other, names in _ONLY_OF.items():
+        odd = [name for name in names if other is not kind and (path / name).exists()]
+        if odd:
+            raise SpecError(
+                f"run {path.name!r} in {path.parent} is a {other}, not a {kind}: it holds {odd[0]}",
+                hint=f"give the {kind} another --name",
+            )
 
 
 def _holds_files(path: Path) -> bool:

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from cptune import spec as specs
 from cptune.balance.expected import expect_load
 from cptune.bench.calls import RunOnRanks
+from cptune.clock import SystemClock
 from cptune.cluster.connection import LOCAL, RayNode, knock
+from cptune.cluster.gang_calls import RunOnGang
 from cptune.cluster.session import joined_cluster, ready_for_trials
 from cptune.domain.documents import DocumentLoad
+from cptune.domain.environment import RankEnvironment
 from cptune.domain.recipe import Recipe
 from cptune.domain.study import SweepSpec, TraceKind
 from cptune.domain.trial import Trial
@@ -29,6 +30,7 @@ from cptune.predict.found import trial_machine
 from cptune.predict.limits import RateGuard, hardware_of
 from cptune.predict.trials import TrialPredictor
 from cptune.proving import Prover
+from cptune.recipe.caveats import caveats_of, why_other_execution
 from cptune.recipe.fingerprint import stamp_of
 from cptune.report.observers import Logged
 from cptune.seams import Launcher, Observer
@@ -38,11 +40,7 @@ from cptune.search.devices import settle_devices
 from cptune.search.expected import ExpectSteps
 from cptune.search.foresight import LearningLedger
 from cptune.search.loop import SearchLoop
-from cptune.search.prepare import (
-    Prepared,
-    prepare,
-    refuse_other_batch,
-)
+from cptune.search.prepare import Prepared, prepare, refuse_other_batch
 from cptune.search.sampler import JournalFile, OptunaSampler
 from cptune.search.seams import Seams
 from cptune.search.space import SearchSpace
@@ -66,18 +64,6 @@ class Sweep:
     trials: tuple[Trial, ...]
     choice: Choice
     recipe: Recipe | None
-
-
-class SystemClock:
-    """The clocks of this machine."""
-
-    def monotonic_s(self) -> float:
-        """Seconds since an arbitrary start."""
-        return time.monotonic()
-
-    def utc(self) -> str:
-        """Now, to the millisecond."""
-        return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +96,7 @@ class _World:
     finals: Launcher
     capacity_bytes: int
     run: RunOnRanks
+    environment: RankEnvironment
 
 
 def load_spec(path: Path | None, *, runs: Path, name: str | None, resume: bool) -> SweepSpec:
@@ -180,8 +167,11 @@ def run_sweep(
             finals=ready.launcher.on(_of_finals(prepared.spec)),
             launcher=with_depths(ready.launcher, launcher_of=ready.launcher.on, spec=prepared.spec),
             capacity_bytes=ready.capacity_bytes,
-            run=ready.run,
+            run=RunOnGang(ready.gang),
+            environment=ready.gang.environment(),
         )
+        for caveat in caveats_of(world.environment):
+            observer.note(caveat)
         opened = _Opened(run=run, sampler=sampler, documents=documents)
         return _search(prepared, opened, world=world, observer=observer)
 
@@ -209,24 +199,22 @@ def _search(prepared: Prepared, opened: _Opened, *, world: _World, observer: Obs
     machine = trial_machine(spec.cluster, world.topology, capacity_bytes=world.capacity_bytes)
     predictor = TrialPredictor(spec, machine=machine, documents=documents.load)
     opened.sampler.seed(predictor.fastest(space.candidates, count=_SEEDS))
-    stamp = stamp_of(spec, topology_hash=world.topology.content_hash, lengths=documents.pool)
-    seams = Seams(
-        sampler=opened.sampler,
-        launcher=world.launcher,
-        ledger=LearningLedger(ParquetLedger(run.path, writable=True), predictor, observer),
-        clock=SystemClock(),
-        observer=observer,
-        predict=predictor.predict,
-        why_too_big=predictor.why_too_big,
-        guard=RateGuard(spec, hardware=hardware_of(spec.cluster, world.topology)),
-        full=world.full,
-        finals=world.finals,
+    stamp = stamp_of(
+        spec,
+        topology_hash=world.topology.content_hash,
+        lengths=documents.pool,
+        environment=world.environment,
+    )
+    seams = replace(
+        _seams(spec, opened, world=world, predictor=predictor, observer=observer),
         prove=Prover(spec, run=world.run, directory=run.path, execution=stamp.execution),
     )
     limits = _limits(spec, documents, predictor=predictor, capacity_bytes=world.capacity_bytes)
     write_durably(run.topology_path, json.dumps(world.topology.to_json(), indent=1).encode())
     loop = SearchLoop(space, limits=limits, budget=spec.budget, stamp=stamp, seams=seams)
     refuse_other_batch(loop.trials, stamp)
+    for caveat in why_other_execution(loop.trials, stamp.execution):
+        observer.note(caveat)
     choice = loop.run()
     return Sweep(
         spec=spec,
@@ -242,6 +230,29 @@ def _search(prepared: Prepared, opened: _Opened, *, world: _World, observer: Obs
             stamp=stamp,
             proof=None if choice.trial is None else loop.proof_of(choice.trial.candidate),
         ),
+    )
+
+
+def _seams(
+    spec: SweepSpec,
+    opened: _Opened,
+    *,
+    world: _World,
+    predictor: TrialPredictor,
+    observer: Observer,
+) -> Seams:
+    ledger = ParquetLedger(opened.run.path, writable=True)
+    return Seams(
+        sampler=opened.sampler,
+        launcher=world.launcher,
+        ledger=LearningLedger(ledger, predictor, observer),
+        clock=SystemClock(),
+        observer=observer,
+        predict=predictor.predict,
+        why_too_big=predictor.why_too_big,
+        guard=RateGuard(spec, hardware=hardware_of(spec.cluster, world.topology)),
+        full=world.full,
+        finals=world.finals,
     )
 
 

@@ -39,7 +39,7 @@ def curve(  # noqa: PLR0913 - one argument for each flag
         resume: Continue a curve where it ended.
         format: How to print the result.
     """
-    from cptune.curve import run_curve
+    from cptune.curve import Told, run_curve
     from cptune.opening import curve_directory
     from cptune.report.curve import curve_page, progress_line
     from cptune.spec import load
@@ -56,7 +56,10 @@ def curve(  # noqa: PLR0913 - one argument for each flag
             directory=kept,
             address=address,
             resume=resume,
-            on_row=lambda row: say(progress_line(row)),
+            told=Told(
+                row=lambda row: say(progress_line(row)),
+                note=lambda note: say(f"note: {note}"),
+            ),
         )
     except (KeyboardInterrupt, SystemExit) as exc:
         say_stopped(exc, f"stopped; go on with: {_again(kept, asked)}")

@@ -10,7 +10,9 @@ import ray
 from cptune.bench.calls import RankCall
 from cptune.bench.job import ProbeJob, RankJob
 from cptune.cluster.failures import attempt
+from cptune.cluster.last_words import own_stderr
 from cptune.cluster.seats import Seen
+from cptune.domain.environment import told_variables
 from cptune.domain.outcome import Failure, RankReport
 from cptune.domain.probe import EdgeReading
 from topology.nvml import read_uuids
@@ -47,6 +49,8 @@ class RankActor:
             pid=os.getpid(),
             gpu_id=gpu,
             gpu_uuid=None if gpu is None else _uuid(gpu),
+            environment=told_variables(os.environ),
+            stderr=own_stderr(),
         )
 
     def open_store(self) -> tuple[str, int]:

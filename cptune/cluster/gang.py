@@ -19,7 +19,10 @@ from cptune.bench.calls import RankCall
 from cptune.bench.job import ProbeJob, RankJob
 from cptune.cluster.actors import RankActor
 from cptune.cluster.connection import RayNode
+from cptune.cluster.failures import failure_from
+from cptune.cluster.last_words import last_words
 from cptune.cluster.seats import CpuSeats, Seats, Seen
+from cptune.domain.environment import RankEnvironment, join_environments
 from cptune.domain.outcome import Failure, RankReport
 from cptune.domain.placement import Device, refuse_shared
 from cptune.domain.probe import EdgeReading
@@ -69,7 +72,7 @@ class Gang:
         self._reservation = self._reserve()
         self._started: list[tuple[str, Any]] = []  # (node, actor), node by node
         self._actors: dict[str, Any] = {}
-        self._pids: dict[str, int] = {}
+        self._seen: dict[str, Seen] = {}  # by device
         self._store: tuple[str, int] | None = None
         self._attempts = count()
 
@@ -151,7 +154,7 @@ class Gang:
             places = self._seats.match(devices, [one for _, one in own])
             for device, place in zip(devices, places, strict=True):
                 self._actors[device.name], found = own[place]
-                self._pids[device.name] = found.pid
+                self._seen[device.name] = found
             for place, (actor, _) in enumerate(own):
                 if place not in places:
                     ray.kill(actor, no_restart=True)
@@ -170,6 +173,34 @@ class Gang:
         """Start one rank's part of a probe on the actor that holds a device."""
         return self._actors[device.name].probe.remote(job, device.node)
 
+    def environment(self) -> RankEnvironment:
+        """The variables that the libraries of the ranks read; waits until every actor is up.
+
+        Raises:
+            ClusterError: as `ready`.
+        """
+        self.ready()
+        return join_environments(
+            [(device.node, self._seen[device.name].environment) for device in self._devices]
+        )
+
+    def last_words(self, device: Device) -> str:
+        """The end of what the actor of a device wrote to its standard error."""
+        seen = self._seen[device.name]
+        return last_words(seen.node_id, seen.stderr)
+
+    def answer(
+        self, ref: ray.ObjectRef[_Found | Failure], device: Device, *, rank: int
+    ) -> _Found | Failure:
+        """What the actor of a device answered, or why it gives no answer."""
+        words = ""
+        try:
+            return ray.get(ref)
+        except ray.exceptions.RayError as exc:
+            if isinstance(exc, ray.exceptions.ActorDiedError):
+                words = self.last_words(device)
+            return failure_from(exc, rank=rank, node=device.node, words=words)
+
     @property
     def devices(self) -> tuple[Device, ...]:
         """One for each actor, in the order of ranks."""
@@ -187,13 +218,13 @@ class Gang:
             ray.kill(actor, no_restart=True)
         here = socket.gethostname()
         ours = [
-            self._pids[device.name]
+            self._seen[device.name].pid
             for device in self._devices
-            if device.name in self._pids and device.node.split("#")[0] == here
+            if device.name in self._seen and device.node.split("#")[0] == here
         ]
         self._started.clear()
         self._actors.clear()
-        self._pids.clear()
+        self._seen.clear()
         self._store = None
         _wait_gone(ours)
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import ray
-import ray.exceptions
 
 from cptune.bench.calls import COLLECTIVE_S, RankCall
 from cptune.bench.job import GRACE_S, Rendezvous
-from cptune.cluster.failures import failure_from, most_telling
+from cptune.cluster.failures import most_telling
 from cptune.cluster.gang import Gang
 from cptune.domain.outcome import Failure
 from cptune.errors import ClusterError
@@ -70,7 +69,7 @@ def run_on_gang(gang: Gang, function: Callable[[_Given], _Found], argument: _Giv
         if not done:
             break
         rank = waiting.pop(done[0])
-        answer = _answer(done[0], rank)
+        answer = gang.answer(done[0], gang.devices[rank], rank=rank)
         if not isinstance(answer, Failure):
             found[rank] = answer
             continue
@@ -82,10 +81,3 @@ def run_on_gang(gang: Gang, function: Callable[[_Given], _Found], argument: _Giv
     if waiting:
         raise ClusterError(f"rank {min(waiting.values())} gave no result in time")
     return [found[rank] for rank in range(len(refs))]
-
-
-def _answer(ref: ray.ObjectRef[_Found | Failure], rank: int) -> _Found | Failure:
-    try:
-        return ray.get(ref)
-    except ray.exceptions.RayError as exc:
-        return failure_from(exc, rank=rank, node=None)

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import ray
-import ray.exceptions
 
 from cptune.bench.job import GRACE_S, ProbeJob, Rendezvous
 from cptune.cluster.connection import RayNode
-from cptune.cluster.failures import failure_from, most_telling
+from cptune.cluster.failures import most_telling
 from cptune.cluster.gang import Gang
 from cptune.cluster.inventory import unique_names
 from cptune.cluster.session import joined_cluster
@@ -116,7 +115,7 @@ def _measure(gang: Gang, plan: ProbePlan, *, ask: ProbeAsk) -> tuple[EdgeReading
         ): (rank, device)
         for rank, device in enumerate(plan.devices)
     }
-    readings, failures = _collect(waiting)
+    readings, failures = _collect(gang, waiting)
     if failures:
         told = most_telling(failures)
         raise ClusterError(f"the probe failed on {told.node}, rank {told.rank}: {told.message}")
@@ -124,6 +123,7 @@ def _measure(gang: Gang, plan: ProbePlan, *, ask: ProbeAsk) -> tuple[EdgeReading
 
 
 def _collect(
+    gang: Gang,
     places: Mapping[ray.ObjectRef[tuple[EdgeReading, ...] | Failure], tuple[int, Device]],
 ) -> tuple[tuple[EdgeReading, ...], list[Failure]]:
     """Every rank's readings; after a first failure only what comes at once."""
@@ -133,10 +133,7 @@ def _collect(
         if not done:
             break
         rank, device = waiting.pop(done[0])
-        try:
-            answer = ray.get(done[0])
-        except ray.exceptions.RayError as exc:
-            answer = failure_from(exc, rank=rank, node=device.node)
+        answer = gang.answer(done[0], device, rank=rank)
         if isinstance(answer, Failure):
             failures.append(answer)
         else:

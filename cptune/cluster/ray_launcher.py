@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import ray
-import ray.exceptions
 
 from cptune.bench.job import GRACE_S, RankJob, Rendezvous
-from cptune.cluster.failures import failure_from, most_telling
+from cptune.cluster.failures import most_telling
 from cptune.cluster.gang import Gang
 from cptune.domain.candidate import Candidate
 from cptune.domain.devices import DeviceKind
@@ -130,7 +129,8 @@ class RayLauncher:
             done, _ = ray.wait(list(waiting), num_returns=1, timeout=left)
             if not done:
                 break
-            answer = _answer(done[0], waiting.pop(done[0]))
+            at = waiting.pop(done[0])
+            answer = self._gang.answer(done[0], at.device, rank=at.rank)
             if isinstance(answer, RankReport):
                 reports.append(answer)
                 continue
@@ -180,10 +180,3 @@ def _explain_silence(failures: Sequence[Failure]) -> bool:
         OutcomeKind.TIMEOUT not in kinds
         or not kinds <= {OutcomeKind.TIMEOUT, OutcomeKind.COMMUNICATION}
     )
-
-
-def _answer(ref: ray.ObjectRef[RankReport | Failure], at: RankPlace) -> RankReport | Failure:
-    try:
-        return ray.get(ref)
-    except ray.exceptions.RayError as exc:
-        return failure_from(exc, rank=at.rank, node=at.device.node)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cptune.cluster.connection import RayNode
@@ -15,13 +15,16 @@ from cptune.errors import ClusterError
 class Seen:
     """Where an actor came up: its Ray node, its process, and what Ray and the driver call its GPU.
 
-    None: it has no GPU, or the driver does not tell.
+    None: it has no GPU, or the driver does not tell. `environment` are the variables that its
+    libraries read, and `stderr` the file of its node that its standard error goes to.
     """
 
     node_id: str
     pid: int
     gpu_id: str | None = None
     gpu_uuid: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    stderr: str | None = None
 
 
 class Seats(Protocol):

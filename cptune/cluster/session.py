@@ -27,7 +27,7 @@ class Ready:
 
     launcher: RayLauncher
     capacity_bytes: int
-    run: RunOnRanks
+    gang: Gang
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def ready_for_trials(
         launcher = RayLauncher(
             gang, devices=devices, spec=spec, capacity_bytes=capacity, lengths=lengths
         )
-        yield Ready(launcher=launcher, capacity_bytes=capacity, run=RunOnGang(gang))
+        yield Ready(launcher=launcher, capacity_bytes=capacity, gang=gang)
     finally:
         gang.close()
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 from cptune.domain.candidate import Candidate
+from cptune.domain.environment import RankEnvironment
 from cptune.domain.outcome import Measurement
 from cptune.domain.placement import Placement
 from cptune.domain.proof import Proof
@@ -61,6 +62,8 @@ class Recipe:
     commands: tuple[str, ...]
     expectation: Mapping[str, object] = field(default_factory=dict)  # over many batches
     proof: Proof | None = None  # None: none was asked for
+    environment: RankEnvironment = field(default_factory=RankEnvironment)
+    caveats: tuple[str, ...] = ()  # what speaks against the figures
 
     @property
     def is_certified(self) -> bool:
@@ -112,5 +115,7 @@ class Recipe:
             | {"memory_margin": self.spec.cluster.memory_margin},
             "versions": dict(self.versions),
             "fingerprints": dict(self.fingerprints),
+            "environment": self.environment.to_json(),
+            "caveats": list(self.caveats),
             "commands": list(self.commands),
         }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from cptune.domain.environment import RankEnvironment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,13 +13,15 @@ class Stamp:
     """What a run was made with.
 
     `convergence` must be equal over a study: model, global batch, sequence, mask, precision,
-    optimizer, seed. `execution` changes with the hardware, the libraries or the environment.
+    optimizer, seed. `execution` changes with the hardware, the libraries or the environment, which
+    is that of the ranks.
     """
 
     convergence: str
     execution: str
     topology: str
     versions: Mapping[str, str]
+    environment: RankEnvironment = field(default_factory=RankEnvironment)
 
     @property
     def fingerprints(self) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from cptune.domain.candidate import Candidate
@@ -24,11 +24,24 @@ class Predicted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The run that a trial was kept in, and the SHA-256 of its trace file there.
+
+    `trace_sha256` None: none of its steps was traced.
+    """
+
+    run_id: str
+    trace_sha256: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """A finished trial. Times are UTC, ISO 8601. `predicted` None: nobody predicted it.
 
     `round` 0 is the search; from 1 on a finalist was measured again, in turn with the others.
     `attempt` counts on through both. `proof_id` is that of the proof made before it ran, if any.
+    `origin` is where it was read from, which is no part of what it is; None before it was kept, and
+    in runs from before runs had an id.
     """
 
     number: int
@@ -43,6 +56,7 @@ class Trial:
     predicted: Predicted | None = None
     round: int = 0
     proof_id: str | None = None
+    origin: Origin | None = field(default=None, compare=False)
 
     @property
     def kind(self) -> OutcomeKind:

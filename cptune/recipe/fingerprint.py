@@ -10,18 +10,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 
+from cptune.domain.environment import RankEnvironment, told_variables
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec
 from cptune.domain.workload import FULL_LENGTHS
 
 _PACKAGES = ("cptune", "torch", "ray", "optuna", "numpy", "pyarrow", "flash-attn")
-_ENVIRONMENT = ("NCCL_", "GLOO_", "CUDA_", "OMP_", "MKL_", "TORCH_", "PYTORCH_")
 
 
-def stamp_of(spec: SweepSpec, *, topology_hash: str, lengths: Sequence[int] = ()) -> Stamp:
-    """Stamp a spec on this machine as it is now; `lengths` are those that documents have.
+def stamp_of(
+    spec: SweepSpec,
+    *,
+    topology_hash: str,
+    lengths: Sequence[int] = (),
+    environment: RankEnvironment | None = None,
+) -> Stamp:
+    """Stamp a spec on this machine as it is now.
 
-    They stand for the name under which the spec found them, which differs between machines.
+    Args:
+        spec: Resolved.
+        topology_hash: Of the inventory that ranks are placed on.
+        lengths: Those that documents have. They stand for the name under which the spec found
+            them, which differs between machines.
+        environment: The variables of the ranks; those of this process where there are no others.
     """
     shape = {name: value for name, value in asdict(spec.model).items() if name != "preset"}
     mathematics: dict[str, object] = {
@@ -32,15 +43,18 @@ def stamp_of(spec: SweepSpec, *, topology_hash: str, lengths: Sequence[int] = ()
     if lengths:
         mathematics["document_lengths"] = list(lengths)
     found = _versions()
-    environment = {
-        name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)
+    environment = environment or RankEnvironment(shared=told_variables(os.environ))
+    execution = {
+        "topology": topology_hash,
+        "versions": found,
+        "environment": environment.to_json(),
     }
-    execution = {"topology": topology_hash, "versions": found, "environment": environment}
     return Stamp(
         convergence=_digest(mathematics),
         execution=_digest(execution),
         topology=topology_hash,
         versions=found,
+        environment=environment,
     )
 
 

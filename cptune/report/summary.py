@@ -85,6 +85,7 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         f"attention kernel {seen.kernel}",
         *_proven(recipe),
         *_expected(recipe),
+        *(f"caveat: {one}" for one in recipe.caveats),
     ]
 
 

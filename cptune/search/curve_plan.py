@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from cptune.domain.asked import CurveAsked
 from cptune.domain.candidate import Candidate, ulysses_degrees
 from cptune.domain.checks import MOST_TOKENS
-from cptune.domain.curve import CurveGrid
+from cptune.domain.curve import CurveGrid, CurveRow
 from cptune.domain.growth import LengthSearch
 from cptune.domain.layout import ParallelLayout
 from cptune.domain.study import SweepSpec, TraceKind
@@ -35,9 +36,18 @@ class CurvePlan:
             seq_lens=tuple(_numbers("--seq-lens", asked.seq_lens) or sorted(parts)),
             cp=tuple(_numbers("--cp", asked.cp) or sorted({*spec.axes.cp})),
         )
-        ranks = divisors(spec.cluster.world_size or 1)
-        if odd := [cp for cp in _numbers("--cp", asked.cp) if cp not in ranks]:
-            raise SpecError(f"--cp has {odd[0]}; wanted a divisor of {ranks[-1]} ranks: {ranks}")
+        if odd := self._no_divisors(_numbers("--cp", asked.cp)):
+            raise SpecError(f"--cp {odd}")
+
+    def why_not(self, grid: CurveGrid) -> list[str]:
+        """Everything for which the ranks cannot try a grid that was not asked on this start."""
+        odd = self._no_divisors(grid.cp)
+        return [f"cp {odd}"] if odd else []
+
+    def _no_divisors(self, cps: Iterable[int]) -> str:
+        ranks = divisors(self.spec.cluster.world_size or 1)
+        odd = ", ".join(str(cp) for cp in cps if cp not in ranks)
+        return f"has {odd}; wanted a divisor of {ranks[-1]} ranks: {ranks}" if odd else ""
 
     @property
     def granule(self) -> int:
@@ -88,6 +98,28 @@ class CurvePlan:
             loss=axes.loss[0],
             data_parallel=axes.data_parallel[0],
         ).canonical()
+
+
+def why_not_of(grid: CurveGrid, rows: Sequence[CurveRow]) -> list[str]:
+    """Everything for which the rows of a curve cannot have come from a grid.
+
+    Each degree tries the lengths of the grid, ascending, up to the first that gives no figure.
+    """
+    wrong: list[str] = []
+    by_degree: dict[int, list[CurveRow]] = {}
+    for row in rows:
+        by_degree.setdefault(row.cp, []).append(row)
+    for cp, own in by_degree.items():
+        if cp not in grid.cp:
+            wrong.append(f"cp has no {cp}, of which there are rows")
+            continue
+        for row, wanted in zip(own, grid.seq_lens, strict=False):
+            if row.seq_len != wanted:
+                wrong.append(f"seq_lens has {wanted} where the rows of CP={cp} have {row.seq_len}")
+                break
+            if row.measurement is None:
+                break
+    return wrong
 
 
 def _numbers(word: str, text: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 from contextlib import suppress
@@ -35,6 +36,11 @@ def write_durably(path: Path, data: bytes) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise LedgerError(f"cannot write {path}: {exc.strerror or exc}") from exc
+
+
+def sha256_of(data: bytes) -> str:
+    """The digest by which a file is known again."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def sync_directory(path: Path) -> None:

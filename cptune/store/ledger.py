@@ -6,7 +6,8 @@ A file that is cut, altered or foreign is quarantined by name and never hides th
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 from cptune.domain.trial import Trial
 from cptune.errors import LedgerError
 from cptune.store import schema
-from cptune.store.files import remove_temporaries, write_durably
+from cptune.store.files import remove_temporaries, sha256_of, write_durably
 from cptune.store.row import Row
 from cptune.store.rows import (
     edge_rows,
@@ -24,6 +25,7 @@ from cptune.store.rows import (
     trial_from_rows,
     trial_row,
 )
+from cptune.store.run_id import read_run_id, settle_run_id
 from cptune.store.trace_rows import exposure_rows, was_traced
 from cptune.store.traces import TRACES, write_trace
 
@@ -53,6 +55,14 @@ class ParquetLedger:
                 self._make(table)
                 remove_temporaries(directory / table)
             remove_temporaries(directory / TRACES)
+            self._run_id: str | None = settle_run_id(directory, kept=self._kept_ids())
+        else:
+            self._run_id = read_run_id(directory)
+
+    def _kept_ids(self) -> Iterator[str]:
+        for path in (self._directory / "trials").glob("*.parquet"):
+            with suppress(LedgerError):  # what cannot be read is set aside when it is asked for
+                yield from (row["run_id"] for row in decode(path, schema.TRIALS) if row["run_id"])
 
     @property
     def quarantined(self) -> list[str]:
@@ -62,16 +72,21 @@ class ParquetLedger:
     def append(self, trial: Trial) -> None:
         """Keep a trial and the trace of its step; it is finished once its trials file has its name.
 
+        That file tells the run and the digests of the others, so that none can stand in for it.
+
         Raises:
             LedgerError: when a file cannot be written.
         """
         assert self._writable, "a reader does not append"
+        assert self._run_id is not None, "a writer has an id"
         name = f"{trial.number:06d}-{trial.candidate.key}-a{trial.attempt}.parquet"
+        row = trial_row(trial) | {"run_id": self._run_id}
         for table, (columns, rows) in _SATELLITES.items():
-            write_durably(self._directory / table / name, encode(rows(trial), columns))
-        write_trace(self._directory, trial)
-        row = [trial_row(trial)]
-        write_durably(self._directory / "trials" / name, encode(row, schema.TRIALS))
+            data = encode(rows(trial), columns)
+            write_durably(self._directory / table / name, data)
+            row[f"{table}_sha256"] = sha256_of(data)
+        row["trace_sha256"] = write_trace(self._directory, trial, run_id=self._run_id)
+        write_durably(self._directory / "trials" / name, encode([row], schema.TRIALS))
 
     def read(self) -> list[Trial]:
         """All trials that can be read, by number and attempt."""
@@ -79,13 +94,14 @@ class ParquetLedger:
         found: list[Trial] = []
         for path in sorted((self._directory / "trials").glob("*.parquet")):
             rows = self._rows("trials", path.name, schema.TRIALS)
-            if rows is None:
+            if rows is None or not self._is_of_run(rows, path.name):
                 continue
             satellites: dict[str, list[Row]] = {}
             for table, (columns, _) in _SATELLITES.items():
                 if self._is_due(table, path.name, ranks=satellites.get("ranks", [])):
                     own = self._rows(table, path.name, columns) or []
-                    satellites[table] = own if self._belongs(own, rows, table, path.name) else []
+                    belongs = self._belongs(own, rows, table, path.name)
+                    satellites[table] = own if belongs else []
             if not satellites["ranks"]:
                 self._quarantine("trials", path.name, why="its ranks are lost: where it ran")
                 continue
@@ -101,15 +117,33 @@ class ParquetLedger:
         there = (self._directory / table / name).exists()
         return table != "exposures" or there or any(map(was_traced, ranks))
 
+    def _is_of_run(self, trial: list[Row], name: str) -> bool:
+        """Whether a trial was kept in this run, as far as both tell."""
+        odd = {row["run_id"] for row in trial} - {None, self._run_id}
+        if self._run_id is None or not odd:
+            return True
+        self._quarantine("trials", name, why=f"is of run {odd.pop()}, wanted {self._run_id}")
+        return False
+
     def _belongs(self, own: list[Row], trial: list[Row], table: str, name: str) -> bool:
         """Whether rows are of the trial whose file has the same name: files can be swapped."""
         wanted = {(row["candidate_key"], row["attempt"]) for row in trial}
         odd = {(row["candidate_key"], row["attempt"]) for row in own} - wanted
         if not (wanted and odd):
-            return True
+            return self._is_as_written(trial, table, name)
         seen = ", ".join(f"{key} attempt {attempt}" for key, attempt in sorted(odd, key=str))
         of = ", ".join(f"{key} attempt {attempt}" for key, attempt in sorted(wanted, key=str))
         self._quarantine(table, name, why=f"holds rows of {seen}, wanted those of {of}")
+        return False
+
+    def _is_as_written(self, trial: list[Row], table: str, name: str) -> bool:
+        """Whether a file is the one that was written with its trial, as far as that tells."""
+        told = {row[f"{table}_sha256"] for row in trial} - {None}
+        path = self._directory / table / name
+        if not (told and path.exists()) or (seen := sha256_of(path.read_bytes())) in told:
+            return True
+        why = f"was altered or is of another run: SHA-256 {seen[:12]}, wanted {told.pop()[:12]}"
+        self._quarantine(table, name, why=why)
         return False
 
     def _rows(self, table: str, name: str, columns: pa.Schema) -> list[Row] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cptune.domain.outcome import RankReport
-from cptune.domain.trial import Trial
+from cptune.domain.trial import Origin, Trial
 
 Row = dict[str, Any]
 
@@ -22,3 +22,10 @@ def trial_key(trial: Trial) -> Row:
 def reports_of(trial: Trial) -> tuple[RankReport, ...]:
     """What its ranks reported; none for a trial that failed."""
     return trial.measurement.ranks if trial.measurement else ()
+
+
+def origin_from(row: Row) -> Origin | None:
+    """The run that a row of the trials table was written in; None in a row of an older run."""
+    if row["run_id"] is None:
+        return None
+    return Origin(run_id=row["run_id"], trace_sha256=row["trace_sha256"])

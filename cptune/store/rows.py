@@ -26,7 +26,7 @@ from cptune.store.part_rows import (
     split_columns,
     split_from,
 )
-from cptune.store.row import Row, reports_of, trial_key
+from cptune.store.row import Row, origin_from, reports_of, trial_key
 from cptune.store.trace_rows import trace_columns, trace_from_rows
 
 _MEASURED = (
@@ -219,6 +219,7 @@ def trial_from_rows(
         outcome=outcome_from(row, reports),
         predicted=_predicted(row),
         round=row["round"] or 0,
+        origin=origin_from(row),
         **{name: row[name] for name in _KEPT},
     )
 

@@ -84,9 +84,12 @@ _TRACED_TRIAL = ("traced_step_s", "tp_blocked_s", "cp_blocked_s", "dp_blocked_s"
 _TRACED_RANK = ("traced_step_s", "clock_offset_s", "clock_error_s")
 _CONTENTION = ("idle_s", "busy_s")
 _TIMING = ("round", "step_ci_share", "noisy")
+#: The run that wrote a trial, and the digests of its other files as that run wrote them.
+_DIGESTED = ("ranks", "edges", "steps", "exposures", "trace")
+_ORIGIN = ("run_id", *(f"{one}_sha256" for one in _DIGESTED))
 #: Columns that files of this version may lack, since they were written before there was one.
 _LATER: dict[str, frozenset[str]] = {
-    "trials": frozenset({*_TRACED_TRIAL, *_TIMING, *_SPLIT, *_DEPTH}),
+    "trials": frozenset({*_TRACED_TRIAL, *_TIMING, *_SPLIT, *_DEPTH, *_ORIGIN}),
     "ranks": frozenset({*_TRACED_RANK, *_SPLIT, *_KEPT, "used_bytes"}),
     "recipes": frozenset(_SPLIT),
     "edges": frozenset(_CONTENTION),
@@ -142,6 +145,7 @@ TRIALS = _schema(
         ),
         **_SPLIT,
         **_DEPTH,
+        **dict.fromkeys(_ORIGIN, _WORD),
     },
 )
 
@@ -253,6 +257,7 @@ _OF_A_SEARCH = frozenset(
         *("predicted_step_s", "predicted_peak_lo_bytes", "predicted_peak_bytes"),
         *("predicted_peak_hi_bytes", "convergence_fingerprint", "execution_fingerprint"),
         *("started_at", "finished_at"),
+        *_ORIGIN,
     }
 )
 CURVE = _schema(

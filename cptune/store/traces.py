@@ -19,7 +19,7 @@ from cptune.domain.placement import RankPlace
 from cptune.domain.timeline import RankTrace, Span, SpanKind, Stamp
 from cptune.domain.trial import Trial
 from cptune.errors import LedgerError
-from cptune.store.files import write_durably
+from cptune.store.files import sha256_of, write_durably
 from cptune.store.row import reports_of
 
 TRACES = "traces"
@@ -34,22 +34,24 @@ def trace_path(directory: Path, trial: Trial) -> Path:
     return directory / TRACES / f"{trial.number}-{trial.attempt}.json.gz"
 
 
-def write_trace(directory: Path, trial: Trial) -> None:
-    """Keep the spans of a trial; nothing where no step was traced.
+def write_trace(directory: Path, trial: Trial, *, run_id: str) -> str | None:
+    """Keep the spans of a trial; the SHA-256 of the file, None where no step was traced.
 
     Raises:
         LedgerError: when the file cannot be written.
     """
     traces = [(one.rank, one.trace) for one in reports_of(trial) if one.trace and one.trace.spans]
     if not traces:
-        return
+        return None
     path = trace_path(directory, trial)
     try:
         path.parent.mkdir(exist_ok=True)
     except OSError as exc:
         raise LedgerError(f"cannot make {path.parent}: {exc.strerror}") from exc
-    text = json.dumps(_content(trial, dict(traces)), separators=(",", ":"))
-    write_durably(path, gzip.compress(text.encode(), mtime=0))
+    text = json.dumps(_content(trial, dict(traces), run_id=run_id), separators=(",", ":"))
+    data = gzip.compress(text.encode(), mtime=0)
+    write_durably(path, data)
+    return sha256_of(data)
 
 
 def read_spans(path: Path, *, trial: Trial | None = None) -> dict[int, list[Span]]:
@@ -57,15 +59,18 @@ def read_spans(path: Path, *, trial: Trial | None = None) -> dict[int, list[Span
 
     Args:
         path: A file that `write_trace` wrote.
-        trial: Whose trace it must be; None takes any.
+        trial: Whose trace it must be, and of whose run; None takes any.
 
     Raises:
-        LedgerError: when the file cannot be read, or holds the trace of another trial.
+        LedgerError: when the file cannot be read, holds the trace of another trial or another run,
+            or is not as it was written.
     """
-    content = _load(path)
+    data = _read(path)
+    content = _load(data, path=path)
     try:
         if trial is not None:
             _check_owner(content["otherData"], trial, path=path)
+            _check_origin(content["otherData"], trial, path=path, digest=sha256_of(data))
         found: dict[int, list[Span]] = {}
         for event in content["traceEvents"]:
             if event["ph"] == "X":
@@ -79,15 +84,20 @@ def read_spans(path: Path, *, trial: Trial | None = None) -> dict[int, list[Span
     return found
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> bytes:
     try:
-        content = json.loads(gzip.decompress(path.read_bytes()))
+        return path.read_bytes()
+    except OSError as exc:
+        raise LedgerError(f"{path} cannot be read: {exc.strerror or exc}") from exc
+
+
+def _load(data: bytes, *, path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(gzip.decompress(data))
     except EOFError as exc:
         raise LedgerError(f"{path} cannot be read: it is cut short") from exc
     except (gzip.BadGzipFile, zlib.error, ValueError, RecursionError) as exc:
         raise _foreign(path, f"no gzip with JSON in it ({exc})") from exc
-    except OSError as exc:
-        raise LedgerError(f"{path} cannot be read: {exc.strerror or exc}") from exc
     if not isinstance(content, dict):
         raise _foreign(path, "it is no JSON object")
     return content
@@ -113,6 +123,26 @@ def _check_owner(told: dict[str, Any], trial: Trial, *, path: Path) -> None:
         )
 
 
+def _check_origin(told: dict[str, Any], trial: Trial, *, path: Path, digest: str) -> None:
+    """The same trial of another run has the same name, number and key; its steps are others."""
+    origin = trial.origin
+    if origin is None:  # kept before runs had an id
+        return
+    if (seen := told.get("run_id")) != origin.run_id:
+        raise LedgerError(
+            f"{path} is the trace of trial {trial.number} of another run: of run "
+            f"{seen or 'without an id'}, wanted {origin.run_id}",
+            hint="put the trace of this run back, or move the file away to see the trial without "
+            "its links",
+        )
+    if digest != origin.trace_sha256:
+        raise LedgerError(
+            f"{path} is not as it was written: its SHA-256 is {digest[:12]}, wanted "
+            f"{(origin.trace_sha256 or 'none')[:12]}, as the row of trial {trial.number} says",
+            hint="put the file back, or move it away to see the trial without its links",
+        )
+
+
 def _check_ranks(ranks: Iterable[int], trial: Trial, *, path: Path) -> None:
     odd = set(ranks) - {place.rank for place in trial.placement.ranks}
     if odd:
@@ -123,7 +153,7 @@ def _named(number: object, attempt: object, key: object) -> str:
     return f"trial {number}, attempt {attempt} ({key})"
 
 
-def _content(trial: Trial, traces: dict[int, RankTrace]) -> dict[str, Any]:
+def _content(trial: Trial, traces: dict[int, RankTrace], *, run_id: str) -> dict[str, Any]:
     places = {place.rank: place for place in trial.placement.ranks}
     return {
         "traceEvents": [
@@ -132,6 +162,7 @@ def _content(trial: Trial, traces: dict[int, RankTrace]) -> dict[str, Any]:
         "displayTimeUnit": "ms",
         "otherData": {
             "schema": TRACE_SCHEMA,
+            "run_id": run_id,
             "candidate_key": trial.candidate.key,
             "number": trial.number,
             "attempt": trial.attempt,

@@ -27,7 +27,7 @@ class PlannedGang:
     def __init__(self, gang: Gang, change: Callable[[RankJob], RankJob]) -> None:
         self._gang, self._change = gang, change
         self.ready, self.replace = gang.ready, gang.replace
-        self.next_prefix = gang.next_prefix
+        self.next_prefix, self.answer = gang.next_prefix, gang.answer
 
     def run(self, device: Device, job: RankJob) -> object:
         return self._gang.run(device, self._change(job))

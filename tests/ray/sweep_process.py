@@ -28,6 +28,7 @@ FILES = {
     "log.jsonl",
     "recipe.json",
     "recipes.parquet",
+    "run_id",
     "spec.toml",
     "study.db",
     "topology.json",

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from cptune.balance.batches import Batches, compare, time_batches
 from cptune.balance.processes import run_on_processes
 from cptune.bench.calls import RunOnRanks
-from cptune.cluster.calls import run_on_gang
+from cptune.cluster.gang_calls import run_on_gang
 from cptune.errors import ClusterError
 
 RANKS = 4

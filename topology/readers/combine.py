@@ -9,14 +9,12 @@ from pathlib import Path
 from topology.errors import TopologyError
 from topology.merge import assemble
 from topology.nouns import Network, Node, Tier, Topology
-from topology.readers.joining import Part, join_nodes
+from topology.readers.joining import MEASURED, Part, join_nodes
 from topology.readers.reading import Reading
 
 STANDARD_INPUT = Path("-")
-_COMPANIONS = frozenset(
-    {"topo -m", "topo -mp", "topo -p2p", "nvlink -s", "nvbandwidth", "sysfs table"}
-)
-_SEVERAL = frozenset({"topo -p2p", "nvlink -s", "nvbandwidth"})  # one node may have many of these
+_COMPANIONS = frozenset({"topo -m", "topo -mp", "topo -p2p", "nvlink -s", "sysfs table", *MEASURED})
+_SEVERAL = frozenset({"topo -p2p", "nvlink -s", *MEASURED})  # one node may have many of these
 _PARTIAL = frozenset({"NCCL log"})  # each rank may write one
 _YAML = "slurm topology.yaml"
 _CONF = "slurm topology.conf"

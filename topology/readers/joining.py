@@ -7,12 +7,16 @@ from typing import TypeVar
 
 from topology.errors import TopologyError
 from topology.nouns import Gpu, GpuNic, Link, LinkKind, Nic, Node
+from topology.readers import p2p_test
 from topology.readers.reading import Reach
 
 _Noun = TypeVar("_Noun", Gpu, Nic, Link)
 _Fact = TypeVar("_Fact", int, str)
-# May differ, since they change or are named and rounded in several ways: the first one stands
+# May differ, since they change or are named and rounded in several ways: the first one stands,
+# of two names the longer
 _FREE = frozenset({"name", "bytes_per_s", "speed_bytes_per_s", "pcie", "fabric", "state"})
+#: Texts whose rates were measured; such a rate stands above one that is only promised.
+MEASURED = frozenset({"nvbandwidth", p2p_test.KIND})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,9 @@ def join_nodes(parts: Sequence[Part]) -> Node:
     notes = [note for part in parts for note in part.node.notes]
     if links != whole.links:
         notes.append("bytes_per_s of NVLinks: their number from the matrix, rate from nvlink -s")
+    measured, odd = _measured(parts)
+    links |= {pair: replace(links[pair], bytes_per_s=rate) for pair, rate in measured.items()}
+    notes += odd
     indices = sorted(whole.gpus)
     return replace(
         parts[0].node,
@@ -100,6 +107,8 @@ class _Whole:
             old, new = getattr(before, fact.name), getattr(after, fact.name)
             if old is None:
                 told[fact.name] = new
+            elif new is not None and fact.name == "name":
+                told[fact.name] = max(str(old), str(new), key=lambda name: (len(name), name))
             elif new is not None and new != old and fact.name not in _FREE:
                 raise self._contradiction(f"{where}: {fact.name}", new, old)
         build = replace
@@ -134,6 +143,29 @@ def _rated(link: Link, *, rates: Mapping[int, float]) -> Link:
     if link.a not in rates or link.b not in rates:
         return link
     return replace(link, bytes_per_s=link.lanes * min(rates[link.a], rates[link.b]))
+
+
+def _measured(parts: Sequence[Part]) -> tuple[dict[tuple[int, int], float], list[str]]:
+    """The slowest measured rate of each pair, and a note where measurements differ.
+
+    Which of them comes first must not count: ranks are placed by these.
+    """
+    told: dict[tuple[int, int], list[float]] = {}
+    files: list[str] = []
+    for part in parts:
+        if part.kind in MEASURED:
+            files.append(part.file)
+            for link in part.node.gpu_links:
+                if link.bytes_per_s is not None:
+                    told.setdefault((link.a, link.b), []).append(link.bytes_per_s)
+    least = {pair: min(rates) for pair, rates in told.items()}
+    worst = max((1 - least[pair] / max(rates) for pair, rates in told.items()), default=0.0)
+    if not worst:
+        return least, []
+    return least, [
+        f"{' and '.join(sorted(files))} measured rates that differ by up to {worst:.0%}: the "
+        "slower of each pair stands"
+    ]
 
 
 def _first(values: Iterable[_Fact | None]) -> _Fact | None:

@@ -100,7 +100,10 @@ def _add_links(draft: Draft, *, tests: dict[str, _Test]) -> None:
             if slower > 0:
                 draft.links[a, b] = Link(a=a, b=b, bytes_per_s=slower * _GIGA)
     if draft.links:
-        draft.notes.append("bytes_per_s was measured by nvbandwidth; what joins GPUs is not told")
+        draft.notes.append(
+            "bytes_per_s was measured by nvbandwidth, one way by copy engines: the slower way of "
+            "each pair; what joins GPUs is not told"
+        )
 
 
 def _cell(test: _Test, row: int, column: int) -> float | None:

@@ -165,5 +165,7 @@ def _read_p2p(matrix: Matrix, *, capability: str | None, source: SourceText) -> 
             told.append((f"{a}-{b}", ", ".join(bad) or "not told or unknown (both ways are asked)"))
     what = {"r": "reads", "w": "writes", "n": "NVLink", "a": "atomics", "p": "PCIe"}.get(asked)
     draft.notes.append(f"peer access asked for: {what or 'not told in the text'}")
+    if asked == "a":
+        draft.notes.append("peer atomics are no fact here, and in no hash: no placement uses them")
     draft.notes += fold_notes("GPUs", told)
     return Reading(source="nvidia-smi", kind="topo -p2p", nodes=(draft.build(source),), named=False)

@@ -1,7 +1,8 @@
 """Which kind of text is it? Decided by content alone: people rename files and paste."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from topology.errors import TopologyError
 from topology.readers.hwloc import read_hwloc
@@ -12,6 +13,7 @@ from topology.readers.nccl_xml import read_nccl_xml
 from topology.readers.nvbandwidth import read_nvbandwidth
 from topology.readers.nvidia_smi import read_nvidia_smi
 from topology.readers.nvlink_status import read_nvlink_status
+from topology.readers.p2p_test import SIGN, read_p2p_test
 from topology.readers.reading import Reading, SourceText
 from topology.readers.slurm import read_slurm_conf, read_slurm_yaml
 from topology.readers.topograph import read_compute_nodes, read_instances, read_model
@@ -39,21 +41,30 @@ _MATRIX = re.compile(
     r"|^[ \t]*\|.*\bGPU\d+\b",
     _M,
 )
+_NVBANDWIDTH = re.compile(r"nvbandwidth Version|memcpy (CE|SM) ", _M)
+#: Tables that people paste below each other; one text gives one of them.
+_TABLES: Mapping[_Reader, tuple[re.Pattern[str], str]] = {
+    read_nvidia_smi: (_MATRIX, "a matrix of nvidia-smi topo"),
+    read_nvbandwidth: (_NVBANDWIDTH, "what nvbandwidth measured"),
+    read_p2p_test: (SIGN, "what p2pBandwidthLatencyTest measured"),
+}
 _SIGNS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     (re.compile(r"NCCL (INFO|WARN|TRACE) |^NCCL version ", _M), read_nccl_log),
     (re.compile(r"^Switch\s+\d+\s+\"S-|^switchguid=", _M), read_ibnetdiscover),
     (re.compile(r"^VM_hostname\s", _M), read_host_guids),
     (re.compile(r"^/sys/\S+\s", _M), read_sysfs_table),
     (re.compile(r"^[# \t]*(SwitchName|BlockName)\s*=", _M | re.I), read_slurm_conf),
-    (re.compile(r"nvbandwidth Version|memcpy (CE|SM) ", _M), read_nvbandwidth),
+    (_NVBANDWIDTH, read_nvbandwidth),
     (re.compile(r"^-\s*topology\s*:", _M), read_slurm_yaml),
     (re.compile(r"^(switches|blocks)\s*:", _M), read_model),
     (_MATRIX, read_nvidia_smi),
+    (SIGN, read_p2p_test),
     (re.compile(r"^[ \t]*GPU \d+:\s", _M), read_nvlink_status),
 )
 _WANTED = (
     "nvidia-smi topo -m, -mp or -p2p, nvidia-smi nvlink -s, NCCL topology XML, an NCCL INFO log, "
-    "Slurm topology.conf or .yaml, topograph, ibnetdiscover, nvbandwidth, hwloc XML or our own JSON"
+    "Slurm topology.conf or .yaml, topograph, ibnetdiscover, nvbandwidth, p2pBandwidthLatencyTest, "
+    "hwloc XML or our own JSON"
 )
 
 
@@ -79,9 +90,22 @@ def read_text(text: str, *, source_name: str) -> Reading:
         )
     reader = _choose(source)
     try:
-        return reader(source)
+        return _with_passed_over(reader(source), reader=reader, text=source.text)
     except ValueError as exc:  # a fact that breaks a rule of its noun, as a speed of 0
         raise TopologyError(f"{source.name}: {exc}") from exc
+
+
+def _with_passed_over(reading: Reading, *, reader: _Reader, text: str) -> Reading:
+    """The reading, whose nodes say which other tables of the text count for nothing."""
+    if reader not in _TABLES:
+        return reading
+    notes = [
+        f"{what} was passed over and is in no fact: put it into a file of its own"
+        for other, (sign, what) in _TABLES.items()
+        if other is not reader and sign.search(text)
+    ]
+    nodes = tuple(replace(node, notes=(*node.notes, *notes)) for node in reading.nodes)
+    return replace(reading, nodes=nodes) if notes else reading
 
 
 def _choose(source: SourceText) -> _Reader:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from fakes import sweep_spec
 
+from cptune.domain.environment import RankEnvironment
 from cptune.domain.workload import AttentionMask, Mlp, Norm, Precision
 from cptune.recipe.fingerprint import stamp_of
 
@@ -69,7 +70,7 @@ def test_another_topology_changes_execution_alone():
     assert other.topology == "u"
 
 
-@pytest.mark.parametrize("name", ["NCCL_ALGO", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"])
+@pytest.mark.parametrize("name", ["NCCL_ALGO", "OMP_NUM_THREADS", "CUDA_MODULE_LOADING"])
 def test_the_environment_of_the_libraries_changes_execution(monkeypatch, name):
     monkeypatch.setenv(name, "a value of this test")
 
@@ -120,3 +121,26 @@ def test_the_path_of_a_file_of_lengths_is_no_part_of_it_and_its_content_is():
 
     assert one == same
     assert one.convergence != other.convergence
+
+
+def test_the_environment_of_the_ranks_counts_and_not_that_of_the_driver(monkeypatch):
+    own, same, other, split = (
+        RankEnvironment(**given)
+        for given in (
+            {"shared": {"NCCL_ALGO": "Ring"}},
+            {"shared": {"NCCL_ALGO": "Ring"}},
+            {"shared": {"NCCL_ALGO": "Tree"}},
+            {"differing": {"NCCL_ALGO": {"a": "Ring", "b": "Tree"}}},
+        )
+    )
+    first = stamp_of(SPEC, topology_hash="t", environment=own)
+    monkeypatch.setenv("NCCL_ALGO", "a value of the driver")
+
+    again, tree, mixed = (
+        stamp_of(SPEC, topology_hash="t", environment=one) for one in (same, other, split)
+    )
+
+    assert again == first
+    assert again.environment == own
+    assert len({first.execution, tree.execution, mixed.execution}) == 3
+    assert {one.convergence for one in (tree, mixed)} == {first.convergence}

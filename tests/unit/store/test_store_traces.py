@@ -46,13 +46,15 @@ TRIAL = trial_of(
     attempt=1,
 )
 
+RUN = "0" * 32
+
 
 def content(path):
     return json.loads(gzip.decompress(path.read_bytes()))
 
 
 def test_spans_come_back_equal_for_every_rank(tmp_path):
-    write_trace(tmp_path, TRIAL)
+    write_trace(tmp_path, TRIAL, run_id=RUN)
 
     path = trace_path(tmp_path, TRIAL)
     assert path == tmp_path / "traces" / "7-1.json.gz"
@@ -64,7 +66,7 @@ def test_spans_come_back_equal_for_every_rank(tmp_path):
 
 
 def test_a_process_is_a_rank_and_a_thread_is_compute_or_an_axis(tmp_path):
-    write_trace(tmp_path, TRIAL)
+    write_trace(tmp_path, TRIAL, run_id=RUN)
 
     events = content(trace_path(tmp_path, TRIAL))["traceEvents"]
 
@@ -78,7 +80,7 @@ def test_a_process_is_a_rank_and_a_thread_is_compute_or_an_axis(tmp_path):
 
 
 def test_slices_of_one_thread_never_overlap(tmp_path):
-    write_trace(tmp_path, TRIAL)
+    write_trace(tmp_path, TRIAL, run_id=RUN)
 
     ends = {}
     for event in content(trace_path(tmp_path, TRIAL))["traceEvents"]:
@@ -89,7 +91,7 @@ def test_slices_of_one_thread_never_overlap(tmp_path):
 
 
 def test_a_trial_without_a_traced_step_leaves_no_file(tmp_path):
-    write_trace(tmp_path, trial_of(candidate(cp=2), measured(ranks=2)))
+    write_trace(tmp_path, trial_of(candidate(cp=2), measured(ranks=2)), run_id=RUN)
 
     assert list(tmp_path.iterdir()) == []
 
@@ -149,7 +151,7 @@ def spoiled(path, **changes):
     ],
 )
 def test_a_foreign_trace_is_an_error_that_says_what_was_wanted(tmp_path, changes):
-    write_trace(tmp_path, TRIAL)
+    write_trace(tmp_path, TRIAL, run_id=RUN)
     path = trace_path(tmp_path, TRIAL)
     spoiled(path, **changes)
 
@@ -158,7 +160,7 @@ def test_a_foreign_trace_is_an_error_that_says_what_was_wanted(tmp_path, changes
 
 
 def test_a_trace_that_is_cut_or_altered_in_its_bytes_is_an_error(tmp_path):
-    write_trace(tmp_path, TRIAL)
+    write_trace(tmp_path, TRIAL, run_id=RUN)
     path = trace_path(tmp_path, TRIAL)
     whole = path.read_bytes()
     altered = bytearray(whole)
@@ -177,7 +179,7 @@ def test_a_trace_that_is_cut_or_altered_in_its_bytes_is_an_error(tmp_path):
 )
 def test_the_trace_of_another_trial_is_an_error_that_names_both(tmp_path, number, attempt, key):
     other = replace(TRIAL, number=number, attempt=attempt, candidate=key or TRIAL.candidate)
-    write_trace(tmp_path, TRIAL)
+    write_trace(tmp_path, TRIAL, run_id=RUN)
     trace_path(tmp_path, TRIAL).rename(tmp_path / "moved.json.gz")
 
     with pytest.raises(LedgerError) as caught:
