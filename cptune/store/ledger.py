@@ -99,9 +99,9 @@ class ParquetLedger:
             satellites: dict[str, list[Row]] = {}
             for table, (columns, _) in _SATELLITES.items():
                 if self._is_due(table, path.name, ranks=satellites.get("ranks", [])):
-                    own = self._rows(table, path.name, columns) or []
-                    belongs = self._belongs(own, rows, table, path.name)
-                    satellites[table] = own if belongs else []
+                    own = self._rows(table, path.name, columns)
+                    kept = own is not None and self._belongs(own, rows, table, path.name)
+                    satellites[table] = own if own and kept else []
             if not satellites["ranks"]:
                 self._quarantine("trials", path.name, why="its ranks are lost: where it ran")
                 continue

@@ -166,3 +166,14 @@ def test_a_copy_of_a_whole_run_is_that_run(two):
 
     assert (found, quarantined) == (read(first)[0], [])
     assert read_spans(trace_path(first.parent / "copy", found[0]), trial=found[0])
+
+
+@pytest.mark.parametrize("table", SATELLITES)
+def test_a_reader_names_a_file_that_cannot_be_read_once(two, table):
+    file = file_of(two[0], table)
+    file.write_bytes(file.read_bytes()[:-9])
+
+    said = [one for one in read(two[0])[1] if one.startswith(f"{table}/")]
+
+    assert len(said) == 1
+    assert "cannot be read" in said[0]
