@@ -78,12 +78,16 @@ def _closest(candidates: Sequence[Candidate], predictor: Predictor) -> Candidate
 
 def _nothing_fits(closest: Candidate | None, predictor: Predictor) -> dict[str, object]:
     """By how much the lightest legal layout is too large; no layout where none is legal."""
-    capacity = predictor.case.machine.capacity_bytes
+    machine = predictor.case.machine
+    bounds: dict[str, object] = {
+        "capacity_bytes": machine.capacity_bytes,
+        "inside_margin_bytes": round(machine.capacity_bytes * (1 - machine.memory_margin)),
+    }
     if closest is None:
-        return {"short_bytes": None, "capacity_bytes": capacity, "closest": None}
+        return bounds | dict.fromkeys(("short_bytes", "lowest_bytes", "closest"))
     low = predictor.lowest_bytes(closest)
-    return {
+    return bounds | {
         "short_bytes": round(shortage_bytes(low, predictor)),
-        "capacity_bytes": capacity,
+        "lowest_bytes": round(low),
         "closest": layout_json(closest, predictor),
     }
