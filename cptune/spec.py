@@ -20,11 +20,11 @@ from typing import Any, TypeGuard, get_args, get_type_hints
 import tomli_w
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
+from cptune.domain.aliases import meant
 from cptune.domain.checks import is_file
 from cptune.domain.study import SweepSpec
 from cptune.domain.workload import FULL_LENGTHS, preset_fields
 from cptune.errors import SpecError
-from topology.words import suggestion
 
 QUICKSTART = "quickstart"
 _MISSING = "missing, wanted a value"
@@ -217,7 +217,7 @@ def _nearest_word(loc: tuple[int | str, ...], seen: object) -> str:
     noun = _noun_at(loc)
     hint = None if noun is None else get_type_hints(noun).get(_last_name(loc))
     words = next((one for one in (hint, *get_args(hint)) if _is_words(one)), None)
-    return suggestion(seen, words or ())
+    return meant(seen, words or ())
 
 
 def _is_words(hint: object) -> TypeGuard[type[StrEnum]]:

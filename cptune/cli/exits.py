@@ -12,10 +12,10 @@ from typing import NoReturn
 from cyclopts import Argument, CoercionError, CycloptsError, MissingArgumentError, Token
 
 from cptune.cli.app import SIGNALLED, STOP_SAID, app
+from cptune.domain.aliases import meant
 from cptune.errors import CptuneError
 from cptune.printing import say
 from topology.errors import TopologyError
-from topology.words import suggestion
 
 _INTERRUPTED = 130
 
@@ -69,7 +69,7 @@ def _code_of(exc: BaseException) -> int:
         ):
             say(
                 f"error: {token.keyword or argument.name} is {token.value!r}; wanted "
-                f"{_listed(choices)}{suggestion(token.value, choices)}"
+                f"{_listed(choices)}{meant(token.value, choices)}"
             )
             return 2
         case CptuneError() | TopologyError():
