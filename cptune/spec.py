@@ -25,6 +25,7 @@ from cptune.domain.checks import is_file
 from cptune.domain.study import SweepSpec
 from cptune.domain.workload import FULL_LENGTHS, preset_fields
 from cptune.errors import SpecError
+from topology.inputs import cannot_read
 
 QUICKSTART = "quickstart"
 _MISSING = "missing, wanted a value"
@@ -51,8 +52,7 @@ def load(path: Path) -> SweepSpec:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) else exc
-        raise SpecError(f"cannot read {path}: {why}", hint="wanted a sweep.toml") from exc
+        raise SpecError(cannot_read(path, exc), hint="wanted a sweep.toml") from exc
     spec = parse(text, source=str(path), default_name=path.stem)
     return _with_lengths(spec, folder=path.parent, text=text, source=str(path))
 

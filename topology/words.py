@@ -27,5 +27,12 @@ def suggestion(seen: object, known: Iterable[str]) -> str:
     return f", did you mean '{near}'?" if is_close else f"; nearest legal: {near}"
 
 
+def slip_of(seen: object, known: Iterable[str]) -> str | None:
+    """The known word that `seen` is a slip of the hand of; None where none is spelt alike."""
+    words = list(known)
+    near = max(words, key=lambda word: (_likeness(seen, word), word), default=None)
+    return near if near is not None and _likeness(seen, near) >= _CLOSE else None
+
+
 def _likeness(seen: object, word: str) -> float:
     return SequenceMatcher(None, str(seen).lower(), word.lower()).ratio()

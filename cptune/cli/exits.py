@@ -12,6 +12,7 @@ from typing import NoReturn
 from cyclopts import Argument, CoercionError, CycloptsError, MissingArgumentError, Token
 
 from cptune.cli.app import SIGNALLED, STOP_SAID, app
+from cptune.cli.outputs import joined
 from cptune.domain.aliases import meant
 from cptune.errors import CptuneError
 from cptune.printing import say
@@ -35,7 +36,9 @@ def run(arguments: Sequence[str], *, debug: bool = False) -> int:
         debug: Show the traceback of an error instead of its message.
     """
     try:
-        code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        code = app(
+            joined(arguments), exit_on_error=False, print_error=False, result_action="return_value"
+        )
     except (KeyboardInterrupt, SystemExit) as exc:
         _say_stop(exc)
         if isinstance(exc, SystemExit) or debug:

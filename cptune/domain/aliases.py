@@ -27,8 +27,9 @@ def _plain(word: str) -> str:
 
 def known_as(seen: object, known: Iterable[str]) -> str | None:
     """Our word for what other software calls `seen`; None where it is no such name."""
-    words = {*known}
-    return next((ours for ours in _table().get(_plain(str(seen)), ()) if ours in words), None)
+    words = {_plain(word): word for word in known}
+    found = (words.get(_plain(ours)) for ours in _table().get(_plain(str(seen)), ()))
+    return next((word for word in found if word is not None), None)
 
 
 def meant(seen: object, known: Iterable[str]) -> str:

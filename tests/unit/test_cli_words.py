@@ -27,6 +27,7 @@ def folder(tmp_path, monkeypatch):
         (["--lengths", "log-normal(mean=3, sigma=1)"], "did you mean 'lognormal'?"),
         (["--lengths", "lenghts.csv"], "did you mean 'lengths.csv'?"),
         (["--lengths", "?"], "nearest legal: "),
+        (["--lengths", "length.csv"], "did you mean 'lengths.csv'?"),
         (["--lengths", "lengths.csv", "--column", "lenght"], "did you mean 'length'?"),
         (["--lengths", "lengths.jsonl", "--column", "sise"], "did you mean 'size'?"),
         (["--layers", "ful=1,window=2"], "did you mean 'full'?"),

@@ -138,7 +138,7 @@ def test_a_lost_trace_file_leaves_the_table(runs, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nigthly", "4"], "no run 'nigthly' in {runs}; nearest: nightly"),
+        (["nigthly", "4"], "no run 'nigthly' in {runs}, did you mean 'nightly'?"),
         (["nightly", "3"], "no trial 3 in this run; nearest: 2"),
         (["nightly", "99"], "no trial 99 in this run; nearest: 4"),
         (["nightly", "4", "--attempt", "7"], "trial 4 has no attempt 7; nearest: 1"),
