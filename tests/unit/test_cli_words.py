@@ -95,7 +95,8 @@ def test_an_inventory_that_cannot_be_read_says_why(folder, name, said, capsys):
 
     assert run(["plan", "s.toml"]) == 2
 
-    assert f"cluster.topology | cannot read {name}: {said}" in capsys.readouterr().err
+    said = f"cluster.topology | cannot read {folder / name}: {said}"
+    assert said in capsys.readouterr().err
 
 
 def test_a_kind_of_link_that_is_none_names_the_nearest(folder, capsys):
