@@ -14,9 +14,12 @@ from cptune.domain.candidate import (
 )
 from cptune.domain.checks import (
     LARGEST_SEED,
+    MOST_BYTES,
+    MOST_BYTES_PER_S,
+    MOST_LAYERS,
     MOST_RANKS,
+    MOST_REPEATS,
     require_hops,
-    require_positive,
     require_range,
     require_share,
 )
@@ -81,14 +84,10 @@ class ClusterSpec:
     def __post_init__(self) -> None:
         require_share(self, "memory_margin")
         require_range(self, 1, MOST_RANKS, "world_size")
-        sizes = ("gpus_per_node", "network_bytes_per_s")
-        require_positive(self, *(name for name in sizes if getattr(self, name) is not None))
+        require_range(self, 1, MOST_RANKS, "gpus_per_node")
+        require_range(self, 1, MOST_BYTES_PER_S, "network_bytes_per_s")
+        require_range(self, 0, MOST_BYTES, "device_memory_bytes")
         require_hops(self, "gather_hops", "reduce_hops")
-        if self.device_memory_bytes < 0:
-            raise ValueError(
-                f"device_memory_bytes is {self.device_memory_bytes}; "
-                "wanted 0 (the device's own) or more"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +118,9 @@ class Baseline:
     cp: int | None = None
     pp: int | None = None
     micro_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, MOST_RANKS, "tp", "cp", "pp", "micro_batch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,11 +175,12 @@ class Budget:
     depths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        require_positive(self, "trials", "steps", "warmup_steps", "max_steps")
+        require_range(self, 1, MOST_REPEATS, "trials", "steps", "warmup_steps", "max_steps")
+        require_range(self, 1, MOST_LAYERS, "depths")
         require_range(self, 1e-3, _LONGEST_S, "wall_s", "trial_s", "timed_s")
         require_range(self, 0, _MOST_ROUNDS, "finalist_rounds")
         require_share(self, "ci_share")
-        if self.depths and not (len(self.depths) == 2 and 0 < self.depths[0] < self.depths[1]):
+        if self.depths and not (len(self.depths) == 2 and self.depths[0] < self.depths[1]):
             raise ValueError(
                 f"depths is {list(self.depths)}; wanted two ascending layer counts, as in [2, 4]"
             )
