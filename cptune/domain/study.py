@@ -29,6 +29,8 @@ from cptune.domain.workload import ModelShape, Workload
 
 _LONGEST_S = 1e7  # 115 days; Ray and gloo overflow far beyond
 _LONGEST_NAME = 100
+#: Why a ring is listed under another name.
+ONE_STAGE = "a ring in 1 stage over more than two ranks is an all_gather, and shown as one"
 _MOST_ROUNDS = 100
 
 
@@ -108,6 +110,15 @@ class Axes:
 
     def __post_init__(self) -> None:
         require_range(self, 1, MOST_RANKS, "tp", "cp", "pp", "vpp", "micro_batch", "stages")
+
+    def renamed(self) -> list[str]:
+        """Why a strategy is tried that the list has not, where one is."""
+        listed = {Strategy.RING, Strategy.ALL_GATHER} & {*self.strategy}
+        if listed == {Strategy.RING} and 1 in self.stages and max(self.cp, default=MOST_RANKS) > 2:
+            return [f"{ONE_STAGE}: axes.stages has 1, and axes.strategy no all_gather"]
+        if listed == {Strategy.ALL_GATHER} and 2 in (self.cp or (2,)):
+            return ["an all_gather over two ranks is a ring in 1 stage, and shown as one"]
+        return []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,3 +244,16 @@ class SweepSpec:
                 f"name has {len(self.name)} characters; wanted {_LONGEST_NAME} or fewer, since it "
                 "names the run directory"
             )
+
+    def notes(self) -> list[str]:
+        """What was given and has no effect, or another than its word says, a line each."""
+        return [*self.workload.unused(), *self._unused_depths(), *self.axes.renamed()]
+
+    def _unused_depths(self) -> list[str]:
+        depths, layers = self.budget.depths, self.model.layers
+        if not depths or layers > depths[-1]:
+            return []
+        return [
+            f"budget.depths {list(depths)} is not used: wanted two counts below the {layers} "
+            "layers of the model"
+        ]
