@@ -193,11 +193,18 @@ def _cells(number: int, row: Mapping[str, Any], unit_bytes: int) -> list[str]:
 
 
 def _exposed_s(row: Mapping[str, Any]) -> float:
-    return sum(row["time"][name] for name in ("tp_exposed_s", "cp_exposed_s", "dp_exposed_s"))
+    exposed = ("tp_exposed_s", "cp_exposed_s", "dp_exposed_s", "ep_exposed_s")
+    return sum(_seconds(row).get(name, 0.0) for name in exposed)
+
+
+def _seconds(row: Mapping[str, Any]) -> dict[str, float]:
+    """The parts that add up to the step; with experts, their exchange too."""
+    experts = {"ep_exposed_s": row["ep_exposed_s"]} if "ep_exposed_s" in row else {}
+    return {**row["time"], **experts}
 
 
 def _cost_lines(answer: Mapping[str, Any]) -> list[str]:
-    time = answer["time"]
+    time = _seconds(answer)
     lines = [
         *_memory_lines(answer),
         *_stack_lines([answer]),
@@ -206,6 +213,8 @@ def _cost_lines(answer: Mapping[str, Any]) -> list[str]:
         "seconds: " + ", ".join(f"{name.removesuffix('_s')} {time[name]:.3g}" for name in time),
         *_straggler_lines(answer["straggler"]),
     ]
+    if "planned_only" in answer:
+        lines.append(f"{answer['planned_only']}: planned only, no trial runs it")
     if "conventions" in answer:
         named = answer["conventions"]
         lines.append("MFU by convention: " + ", ".join(f"{k} {v:.1%}" for k, v in named.items()))

@@ -150,6 +150,14 @@ def test_the_ranks_of_experts_are_printed_and_the_nearest_legal_are_found(say):
     text = SPEC.replace('"llama3-8b"', moe)
 
     assert " ep8 " in say("plan", text=text)
+    cost = say("explain", "--tp", "4", "--cp", "4", "--ep", "8", text=text)
+    parts = re.search(r"seconds: (.+)", cost)[1].split(", ")
+    named = {name: float(value) for name, value in (part.split() for part in parts)}
+    assert named["ep_exposed"] > 0
+    assert sum(named.values()) == pytest.approx(
+        float(re.search(r"step (\S+) s", cost)[1]), rel=0.01
+    )
+    assert "mixture of experts: planned only" in cost
     answer = json.loads(say("explain", "--cp", "4", "--ep", "3", "--format", "json", text=text))
     assert answer["layout"]["ep"] == 3
     assert {one["ep"] for one in answer["nearest_legal"]} == {1, 2}
