@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+from cptune.domain.stack import Stack
 from cptune.domain.study import ClusterSpec, SweepSpec
 from cptune.errors import SpecError
 from cptune.planning.machine import build_case
@@ -30,6 +32,8 @@ def case_of(spec: SweepSpec) -> Case:
     case = build_case(spec)
     if path is not None:
         _refuse_crowding(spec.cluster, path)
+    if case.stack is None and case.machine.gpu.generation == "cpu":
+        return replace(case, stack=Stack.EAGER)  # CPU processes run the trials' own modules
     return case
 
 

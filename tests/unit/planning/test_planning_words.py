@@ -118,6 +118,17 @@ def test_a_stack_that_is_given_is_named_and_not_called_assumed(say):
         assert "assumed" not in out
 
 
+def test_a_plan_for_cpu_processes_is_for_the_stack_of_the_trials(say):
+    tiny = SPEC.replace("llama3-8b", "tiny").replace("H100-SXM-80GB", "cpu")
+    tiny = tiny.replace("world_size = 64", "world_size = 4")
+
+    rows = json.loads(say("plan", "--format", "json", text=tiny))["rows"]
+
+    assert {row["layout"]["data_parallel"] for row in rows} == {"zero1", "fsdp"}
+    assert all(row["stack"] == {"kind": "eager", "assumed": False} for row in rows)
+    assert "  stack: eager\n" in say("plan", text=tiny)
+
+
 def test_a_lighter_kind_of_data_parallelism_names_the_stack_that_comes_with_it(say):
     words = ("explain", "--tp", "2", "--cp", "8", "--data-parallel", "ddp")
     change = "data_parallel ddp -> zero1"
