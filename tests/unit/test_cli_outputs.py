@@ -1,12 +1,14 @@
 """Outputs that cannot be written: exit 2 before the work, the same for every command."""
 
 import sys
+from pathlib import Path
 
 import pytest
 from fakes import sweep_spec
 
 from cptune.cli import run
-from cptune.cli.outputs import joined
+from cptune.cli.app import app
+from cptune.cli.outputs import OUTPUT_FLAGS, joined
 from cptune.errors import LedgerError
 from cptune.spec import write_toml
 from topology import rings_command
@@ -52,6 +54,20 @@ def test_a_hyphen_is_no_file_however_it_is_given(folder, program, words, flag, c
     said = f"error: {flag}: cannot write -: it means standard output"
     assert capsys.readouterr().err.startswith(said)
     assert [one.name for one in folder.iterdir()] == ["t.txt"]
+
+
+def test_every_flag_of_an_output_file_is_known():
+    commands = ("balance", "curve", "explain", "plan", "sweep", "trace", "topology", "probe")
+    apps = [*(app[name] for name in commands), app["topology"]["rings"]]
+
+    found = {
+        argument.name
+        for one in apps
+        for argument in one.assemble_argument_collection()
+        if argument.name.startswith("--") and argument.hint in (Path | None, Path)
+    }
+
+    assert found - {"--runs"} == OUTPUT_FLAGS
 
 
 def test_a_hyphen_that_is_no_output_stays_a_word():
