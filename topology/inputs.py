@@ -3,7 +3,7 @@
 from itertools import islice
 from pathlib import Path
 
-from topology.words import slip_of
+from topology.words import nearest_word, slip_of
 
 _MOST_FILES = 1000  # of a folder, looked at for the one that was meant
 
@@ -24,9 +24,10 @@ def cannot_read(path: Path, why: object) -> str:
 
 
 def file_meant(path: Path) -> Path | None:
-    """A file of the same folder whose name, or its stem, is spelt like one that is not there.
+    """A file of the same folder whose name is spelt like one that is not there.
 
-    None where the file is there, or none is alike: what just lies beside it was not meant.
+    None where the file is there, or none is alike: what just lies beside it was not meant. Names
+    are compared up to their last dot, since files of one kind end alike.
     """
     try:
         if path.exists():
@@ -34,6 +35,6 @@ def file_meant(path: Path) -> Path | None:
         beside = [one.name for one in islice(path.parent.iterdir(), _MOST_FILES) if one.is_file()]
     except (OSError, ValueError):  # no folder, or no text that names one
         return None
-    stems = {Path(name).stem: name for name in sorted(beside, reverse=True)}
-    name = slip_of(path.name, beside) or stems.get(slip_of(path.name, stems) or "")
+    stem = slip_of(path.stem, {Path(name).stem for name in beside})
+    name = nearest_word(path.name, (name for name in beside if Path(name).stem == stem))
     return None if name is None else path.with_name(name)

@@ -187,14 +187,14 @@ class Budget:
 
     def __post_init__(self) -> None:
         require_range(self, 1, MOST_REPEATS, "trials", "steps", "warmup_steps", "max_steps")
-        require_range(self, 1, MOST_LAYERS, "depths")
         require_range(self, 1e-3, _LONGEST_S, "wall_s", "trial_s", "timed_s")
         require_range(self, 0, _MOST_ROUNDS, "finalist_rounds")
         require_share(self, "ci_share")
-        if self.depths and not (len(self.depths) == 2 and self.depths[0] < self.depths[1]):
+        if self.depths and not (len(self.depths) == 2 and 0 < self.depths[0] < self.depths[1]):
             raise ValueError(
                 f"depths is {list(self.depths)}; wanted two ascending layer counts, as in [2, 4]"
             )
+        require_range(self, 1, MOST_LAYERS, "depths")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
