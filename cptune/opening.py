@@ -131,7 +131,12 @@ def _keep_spec(spec: SweepSpec, run: RunDirectory) -> None:
         write_durably(run.spec_path, specs.write_toml(spec).encode())
         return
     before = specs.load(run.spec_path)
-    kept = replace(before, stack=trial_stack(before.stack), workload=_moved(before, spec))
+    kept = replace(
+        before,
+        stack=trial_stack(before.stack),
+        workload=_moved(before, spec),
+        cluster=replace(before.cluster, topology=spec.cluster.topology),  # of plans alone
+    )
     changes = specs.spec_changes(kept, spec)
     if changes:
         raise SpecError(

@@ -86,3 +86,7 @@ class Observer(Protocol):
     def note(self, message: str) -> None:
         """Something that a person should know, and no error."""
         ...
+
+    def model_changed(self, message: str) -> None:
+        """Predictions are of another version from now on; each trial brings one."""
+        ...

@@ -11,8 +11,9 @@ import difflib
 import json
 import re
 import tomllib
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass
 from enum import StrEnum
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeGuard, get_args, get_type_hints
@@ -20,11 +21,12 @@ from typing import Any, TypeGuard, get_args, get_type_hints
 import tomli_w
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from cptune.domain.checks import is_file
+from cptune.domain.aliases import meant
 from cptune.domain.study import SweepSpec
-from cptune.domain.workload import FULL_LENGTHS, preset_fields
+from cptune.domain.workload import preset_fields
 from cptune.errors import SpecError
-from topology.words import suggestion
+from cptune.spec_paths import with_whole_paths
+from topology.inputs import cannot_read
 
 QUICKSTART = "quickstart"
 _MISSING = "missing, wanted a value"
@@ -43,7 +45,7 @@ _ADAPTER = TypeAdapter(SweepSpec)
 
 
 def load(path: Path) -> SweepSpec:
-    """Read a sweep.toml; `name` defaults to the file's own, and a file of lengths is beside it.
+    """Read a sweep.toml; `name` defaults to the file's own, and its paths are relative to it.
 
     Raises:
         SpecError: when the file cannot be read, is not TOML, or breaks a rule.
@@ -51,35 +53,10 @@ def load(path: Path) -> SweepSpec:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) else exc
-        raise SpecError(f"cannot read {path}: {why}", hint="wanted a sweep.toml") from exc
+        raise SpecError(cannot_read(path, exc), hint="wanted a sweep.toml") from exc
     spec = parse(text, source=str(path), default_name=path.stem)
-    return _with_lengths(spec, folder=path.parent, text=text, source=str(path))
-
-
-def _with_lengths(spec: SweepSpec, *, folder: Path, text: str, source: str) -> SweepSpec:
-    """The spec with the whole path of its file of lengths, so that it holds anywhere."""
-    lengths = spec.workload.lengths
-    if lengths == FULL_LENGTHS or Path(lengths).is_absolute():
-        return spec  # who reads the lengths says what is wrong
-    from cptune.balance.distributions import (  # brings numpy
-        is_distribution,
-        known_names,
-        nearest_lengths,
-    )
-
-    path = folder / lengths
-    if is_file(path):
-        workload = replace(spec.workload, lengths=str(path.resolve()))
-        return replace(spec, workload=workload)
-    if is_distribution(lengths):
-        return spec
-    near = nearest_lengths(lengths, folder, also=FULL_LENGTHS)
-    seen = f"{lengths!r} is no file and no distribution{near}"
-    raise SpecError(
-        _located(source, _key_lines(text), ("workload", "lengths"), seen),
-        hint=f'wanted "{FULL_LENGTHS}", a file of lengths or {", ".join(known_names())}',
-    )
+    locate = partial(_located, str(path), _key_lines(text))
+    return with_whole_paths(spec, folder=path.parent, locate=locate)
 
 
 def load_quickstart(name: str = QUICKSTART) -> SweepSpec:
@@ -217,7 +194,7 @@ def _nearest_word(loc: tuple[int | str, ...], seen: object) -> str:
     noun = _noun_at(loc)
     hint = None if noun is None else get_type_hints(noun).get(_last_name(loc))
     words = next((one for one in (hint, *get_args(hint)) if _is_words(one)), None)
-    return suggestion(seen, words or ())
+    return meant(seen, words or ())
 
 
 def _is_words(hint: object) -> TypeGuard[type[StrEnum]]:

@@ -336,6 +336,7 @@ class RecordingObserver:
         self.finished: list[tuple[Trial, Trial | None]] = []
         self.finals: list[tuple[str, int, int]] = []
         self.notes: list[str] = []
+        self.models: list[str] = []
 
     def trial_started(self, candidate: Candidate, *, done: int, total: int) -> None:
         self.started.append((candidate.key, done, total))
@@ -348,3 +349,6 @@ class RecordingObserver:
 
     def note(self, message: str) -> None:
         self.notes.append(message)
+
+    def model_changed(self, message: str) -> None:
+        self.models.append(message)

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+_STANDARD_OUTPUT = "-"
+
 
 def why_overwritten(outputs: Mapping[str, Path | None], *, inputs: Iterable[Path]) -> str | None:
     """Why these outputs must not be written; None where nothing speaks against it.
@@ -46,6 +48,8 @@ def _resolved(path: Path) -> Path:
 
 
 def _why_not(path: Path) -> str | None:
+    if str(path) == _STANDARD_OUTPUT:
+        return "it means standard output, where results go anyway"
     try:
         target = path.resolve()
         if target.exists() and not target.is_file():

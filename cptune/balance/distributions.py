@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
 
 from cptune.balance.work import LONGEST, Reals, Tokens, published
-from cptune.domain.checks import is_file
 from cptune.errors import SpecError
-from topology.words import suggestion
+from topology.inputs import file_meant
+from topology.words import slip_of, suggestion
 
 _LARGEST = 1e12  # of any parameter, in tokens or without unit
-_MOST_FILES = 1000  # of a folder, looked at for the nearest name
 _TABLE = 1 << 20  # lengths at as many evenly spaced quantiles
 _CALL = re.compile(r"\s*([a-z][a-z0-9-]*)\s*(?:\((.*)\))?\s*")
 _PARAMETERS = {
@@ -71,15 +68,17 @@ def known_names() -> list[str]:
 
 
 def nearest_lengths(text: str, folder: Path, *, also: str | None = None) -> str:
-    """The end of a refusal of what is no file and no distribution: the nearest that is one."""
+    """The end of a refusal of what is no file and no distribution: the nearest that is one.
+
+    A file only where it was plausibly meant.
+    """
     found = _CALL.fullmatch(text)
+    seen = found[1] if found else Path(text).name
     names = [*published("lengths"), *_PARAMETERS, *filter(None, [also])]
-    beside = (folder / text).parent
-    with suppress(OSError, ValueError):  # no folder, or no text that names one
-        names += sorted(
-            path.name for path in islice(beside.iterdir(), _MOST_FILES) if is_file(path)
-        )
-    return suggestion(found[1] if found else Path(text).name, names)
+    file = file_meant(folder / text)
+    if file is None or slip_of(seen, names) is not None:
+        return suggestion(seen, names)
+    return f", did you mean '{Path(text).with_name(file.name)}'?"
 
 
 def read_distribution(text: str) -> Distribution:

@@ -19,6 +19,7 @@ import numpy as np
 
 from cptune.balance.work import LONGEST, Tokens
 from cptune.errors import SpecError
+from topology.inputs import cannot_read
 from topology.words import suggestion
 
 NAMES = ("length", "lengths", "tokens", "num_tokens", "token_count", "seq_len", "len")
@@ -58,7 +59,7 @@ def read_lengths(path: Path, *, column: str | None = None) -> Iterator[Tokens]:
                 seen = seen or len(block) > 0
                 yield block
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as exc:
-        raise SpecError(f"cannot read {path}: {exc}", hint="wanted a file of lengths") from exc
+        raise SpecError(cannot_read(path, exc), hint="wanted a file of lengths") from exc
     if not seen:
         raise SpecError(f"{path} is empty; wanted document lengths in tokens")
 

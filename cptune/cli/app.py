@@ -86,9 +86,13 @@ def say_stopped(exc: BaseException, message: str) -> None:
 
 
 def end_on_signals() -> None:
-    """Let the first signal run the clean-up of a command that has started processes."""
+    """Let the first signal run the clean-up of a command that has started processes.
+
+    A hang-up that is ignored, as by nohup, stays so.
+    """
     signal.signal(signal.SIGTERM, _terminate)
-    signal.signal(signal.SIGHUP, _terminate)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _terminate)
     signal.signal(signal.SIGINT, _interrupt)
 
 

@@ -12,10 +12,11 @@ from typing import NoReturn
 from cyclopts import Argument, CoercionError, CycloptsError, MissingArgumentError, Token
 
 from cptune.cli.app import SIGNALLED, STOP_SAID, app
+from cptune.cli.outputs import joined
+from cptune.domain.aliases import meant
 from cptune.errors import CptuneError
 from cptune.printing import say
 from topology.errors import TopologyError
-from topology.words import suggestion
 
 _INTERRUPTED = 130
 
@@ -35,7 +36,9 @@ def run(arguments: Sequence[str], *, debug: bool = False) -> int:
         debug: Show the traceback of an error instead of its message.
     """
     try:
-        code = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        code = app(
+            joined(arguments), exit_on_error=False, print_error=False, result_action="return_value"
+        )
     except (KeyboardInterrupt, SystemExit) as exc:
         _say_stop(exc)
         if isinstance(exc, SystemExit) or debug:
@@ -69,7 +72,7 @@ def _code_of(exc: BaseException) -> int:
         ):
             say(
                 f"error: {token.keyword or argument.name} is {token.value!r}; wanted "
-                f"{_listed(choices)}{suggestion(token.value, choices)}"
+                f"{_listed(choices)}{meant(token.value, choices)}"
             )
             return 2
         case CptuneError() | TopologyError():

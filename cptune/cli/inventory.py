@@ -143,7 +143,9 @@ def _read(files: Sequence[Path]) -> Topology:
 
     for file in files:
         if str(file).startswith("-") and str(file) != "-":
-            raise SpecError(f"unknown option {file}", hint=f"a file of this name is ./{file}")
+            raise SpecError(
+                f"unknown option {file}", hint=f"a file of this name is {Path.cwd() / file}"
+            )
     near = nearest_word(files[0], _COMMANDS)
     if not is_file(files[0]) and suggestion(files[0], _COMMANDS).endswith("?"):
         raise SpecError(f"no file {files[0]}", hint=f"did you mean cptune topology {near}?")

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cptune.cli.app import refuse_overwriting
 from cptune.errors import SpecError
 from topology.outputs import why_unwritable
+
+#: What takes the name of a file that a command writes.
+OUTPUT_FLAGS = frozenset({"--out", "--figure", "--svg"})
+
+
+def joined(words: Sequence[str]) -> list[str]:
+    """The words with `--out -` as `--out=-`: a parser takes a hyphen alone for no value."""
+    found: list[str] = []
+    for word in words:
+        if word == "-" and found and found[-1] in OUTPUT_FLAGS:
+            found[-1] += "=-"
+        else:
+            found.append(word)
+    return found
 
 
 def check_outputs(outputs: Mapping[str, Path | None], *, inputs: Iterable[Path] = ()) -> None:

@@ -9,7 +9,8 @@ from cyclopts import Parameter
 
 from cptune.cli.app import Format, app
 from cptune.domain.asked import Asked
-from cptune.domain.study import SweepSpec
+from cptune.domain.candidate import Strategy
+from cptune.domain.study import ONE_STAGE, SweepSpec
 from cptune.errors import SpecError
 from cptune.printing import print_answer, say
 
@@ -33,7 +34,7 @@ def plan(spec: Path, /, *, top: int | None = None, format: Format = Format.TABLE
     if top is not None and not 0 <= top <= _MOST_ROWS:
         raise SpecError(f"--top is {top}; wanted 0 to {_MOST_ROWS:,}")
     asked = load(spec)
-    _say_unused(asked)
+    _say_notes(asked)
     shown = TABLE_ROWS if format is Format.TABLE else TOP
     answer = rank(asked, top=shown if top is None else top)
     print_answer(answer, as_json=format is Format.JSON, view=plan_view)
@@ -64,12 +65,15 @@ def explain(
     from cptune.spec import load
 
     loaded = load(spec)
-    _say_unused(loaded)
-    answer = judge(loaded, asked or Asked(), mesh=mesh, flops=flops)
+    asked = asked or Asked()
+    _say_notes(loaded)
+    answer = judge(loaded, asked, mesh=mesh, flops=flops)
+    if asked.strategy is Strategy.RING and asked.stages == 1 and asked.cp > 2:
+        say(f"note: {ONE_STAGE}")
     print_answer(answer, as_json=format is Format.JSON, view=explain_view)
     return 0 if answer["legal"] else 1
 
 
-def _say_unused(spec: SweepSpec) -> None:
-    for note in spec.workload.unused():
+def _say_notes(spec: SweepSpec) -> None:
+    for note in spec.notes():
         say(f"note: {note}")

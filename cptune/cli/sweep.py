@@ -40,7 +40,7 @@ def sweep(
 
     end_on_signals()
     chosen = load_spec(spec, runs=runs, name=name, resume=resume)
-    for note in chosen.workload.unused():
+    for note in chosen.notes():
         say(f"note: {note}")
     terminal = Terminal()
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cptune.cli.app import Format, app
 from cptune.errors import LedgerError, SpecError
 from cptune.printing import print_answer
-from topology.words import nearest_word
+from topology.words import slip_of
 
 if TYPE_CHECKING:
     from cptune.domain.trial import Trial
@@ -58,9 +58,9 @@ def _find_run(run: str, runs: Path) -> Path:
         if (path / "trials").is_dir():
             return path
     names = [path.parent.name for path in sorted(runs.glob("*/trials"))] if runs.is_dir() else []
-    near = nearest_word(Path(run).name, names)
+    near = slip_of(Path(run).name, names)
     raise SpecError(
-        f"no run {run!r} in {runs}" + (f"; nearest: {near}" if near else ""),
+        f"no run {run!r} in {runs}" + (f", did you mean '{near}'?" if near else ""),
         hint="give the name of a run, or the path of its directory",
     )
 

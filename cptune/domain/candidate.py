@@ -128,6 +128,7 @@ class Candidate:
             "vpp": lay.vpp,
             "dp": lay.dp,
             "ulysses": lay.ulysses,
+            "ep": lay.ep,
             "sharding": self.sharding.value,
             "strategy": self.strategy.value,
             "stages": self.stages,
@@ -141,7 +142,8 @@ class Candidate:
     def describe(self) -> str:
         """The layout in words of a table row, without the axes that say nothing."""
         lay = self.layout
-        words = [f"tp{lay.tp} cp{lay.cp} dp{lay.dp}" + (f" pp{lay.pp}" if lay.pp > 1 else "")]
+        words = [f"tp{lay.tp} cp{lay.cp} dp{lay.dp}"]
+        words += [f"{name}{size}" for name, size in (("pp", lay.pp), ("ep", lay.ep)) if size > 1]
         if lay.cp > 1:
             degree = f"{lay.ulysses}x{lay.ring}" if self.strategy is Strategy.HYBRID else ""
             words.append(f"{self.sharding} {self.strategy}{degree}/{self.stages}")
@@ -151,7 +153,7 @@ class Candidate:
 
 
 def candidate_from_axes(axes: dict[str, int | str]) -> Candidate:
-    """The candidate whose `axes()` these are.
+    """The candidate whose `axes()` these are; rows of before `ep` was kept have none, as trials do.
 
     Raises:
         ValueError: when a value is not legal for its axis.
@@ -159,7 +161,7 @@ def candidate_from_axes(axes: dict[str, int | str]) -> Candidate:
     """
     sizes = {name: int(axes[name]) for name in ("tp", "cp", "pp", "vpp", "dp", "ulysses")}
     return Candidate(
-        layout=ParallelLayout(**sizes),
+        layout=ParallelLayout(**sizes, ep=int(axes.get("ep") or 1)),
         sharding=ShardingKind(axes["sharding"]),
         strategy=Strategy(axes["strategy"]),
         stages=int(axes["stages"]),

@@ -8,6 +8,18 @@ from pathlib import Path
 MOST_RANKS = 1 << 20
 #: Of one device or one sequence: the longest published contexts have 1 << 24.
 MOST_TOKENS = 1 << 30
+#: The deepest published models have a thousand layers (DeepNet: arXiv:2203.00555).
+MOST_LAYERS = 10_000
+#: Of a model: its hidden size, feed-forward width, heads, experts, vocabulary.
+MOST_WIDE = 1 << 24
+#: Of a global batch.
+MOST_SEQUENCES = 1 << 24
+#: Trials of a search, steps of a trial, payloads of an edge: none ends in a year.
+MOST_REPEATS = 1_000_000
+#: Of one device.
+MOST_BYTES = 1 << 50
+#: Of one device over a network, one way.
+MOST_BYTES_PER_S = 10**15
 #: Of numpy, which Optuna's samplers draw from.
 LARGEST_SEED = (1 << 32) - 1
 #: No size of a model, a batch or a cluster comes near it, and divisors of less are found quickly.
@@ -20,13 +32,7 @@ def require_positive(noun: object, *names: str) -> None:
     Raises:
         ValueError: naming every field at fault and its value.
     """
-    seen = {name: getattr(noun, name) for name in names}
-    bad = [f"{name} is {value}" for name, value in seen.items() if not 1 <= value < _TOO_LARGE]
-    if bad:
-        too_large = any(value >= _TOO_LARGE for value in seen.values())
-        raise ValueError(
-            f"{', '.join(bad)}; wanted 1 or more{' and less than 2^48' if too_large else ''}"
-        )
+    require_range(noun, 1, _TOO_LARGE - 1, *names)
 
 
 def require_range(noun: object, least: float, most: float, *names: str) -> None:

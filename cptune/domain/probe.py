@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cptune.domain.checks import require_positive, require_range
+from cptune.domain.checks import MOST_RANKS, MOST_REPEATS, require_range
 from cptune.domain.placement import Device
 
 
@@ -44,7 +44,8 @@ class ProbeAsk:
         Raises:
             ValueError: naming the field, its value and what was wanted.
         """
-        require_positive(self, "tp", "cp", "repeats")
+        require_range(self, 1, MOST_RANKS, "tp", "cp")
+        require_range(self, 1, MOST_REPEATS, "repeats")
         require_range(self, 1, _MOST_MIB, "payload_mib")
         if self.tp * self.cp < 2:
             raise ValueError("tp is 1, cp is 1; wanted 2 ranks or more: one alone has no edge")

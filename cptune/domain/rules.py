@@ -172,8 +172,15 @@ def _experts(candidate: Candidate, setting: Setting) -> _Found:
     lay, experts = candidate.layout, setting.model.experts
     if lay.ep == 1:
         return
-    if experts % lay.ep or not experts:
-        near = nearest_divisor(max(1, experts), lay.ep)
+    if not experts:
+        yield (
+            "experts",
+            f"ep {lay.ep} spreads the experts of a layer over ranks, and this model has none: "
+            "wanted ep 1, or model.experts, experts_per_token and expert_ffn",
+        )
+        return
+    if experts % lay.ep:
+        near = nearest_divisor(experts, lay.ep)
         yield "experts", f"{experts} experts do not divide by ep {lay.ep} (nearest legal: {near})"
     if lay.dp * lay.cp % lay.ep:
         near = nearest_divisor(lay.dp * lay.cp, lay.ep)

@@ -14,9 +14,12 @@ from cptune.domain.candidate import (
 )
 from cptune.domain.checks import (
     LARGEST_SEED,
+    MOST_BYTES,
+    MOST_BYTES_PER_S,
+    MOST_LAYERS,
     MOST_RANKS,
+    MOST_REPEATS,
     require_hops,
-    require_positive,
     require_range,
     require_share,
 )
@@ -26,6 +29,8 @@ from cptune.domain.workload import ModelShape, Workload
 
 _LONGEST_S = 1e7  # 115 days; Ray and gloo overflow far beyond
 _LONGEST_NAME = 100
+#: Why a ring is listed under another name.
+ONE_STAGE = "a ring in 1 stage over more than two ranks is an all_gather, and shown as one"
 _MOST_ROUNDS = 100
 
 
@@ -81,14 +86,10 @@ class ClusterSpec:
     def __post_init__(self) -> None:
         require_share(self, "memory_margin")
         require_range(self, 1, MOST_RANKS, "world_size")
-        sizes = ("gpus_per_node", "network_bytes_per_s")
-        require_positive(self, *(name for name in sizes if getattr(self, name) is not None))
+        require_range(self, 1, MOST_RANKS, "gpus_per_node")
+        require_range(self, 1, MOST_BYTES_PER_S, "network_bytes_per_s")
+        require_range(self, 0, MOST_BYTES, "device_memory_bytes")
         require_hops(self, "gather_hops", "reduce_hops")
-        if self.device_memory_bytes < 0:
-            raise ValueError(
-                f"device_memory_bytes is {self.device_memory_bytes}; "
-                "wanted 0 (the device's own) or more"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +111,15 @@ class Axes:
     def __post_init__(self) -> None:
         require_range(self, 1, MOST_RANKS, "tp", "cp", "pp", "vpp", "micro_batch", "stages")
 
+    def renamed(self) -> list[str]:
+        """Why a strategy is tried that the list has not, where one is."""
+        listed = {Strategy.RING, Strategy.ALL_GATHER} & {*self.strategy}
+        if listed == {Strategy.RING} and 1 in self.stages and max(self.cp, default=MOST_RANKS) > 2:
+            return [f"{ONE_STAGE}: axes.stages has 1, and axes.strategy no all_gather"]
+        if listed == {Strategy.ALL_GATHER} and 2 in (self.cp or (2,)):
+            return ["an all_gather over two ranks is a ring in 1 stage, and shown as one"]
+        return []
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
@@ -119,6 +129,9 @@ class Baseline:
     cp: int | None = None
     pp: int | None = None
     micro_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, MOST_RANKS, "tp", "cp", "pp", "micro_batch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +186,7 @@ class Budget:
     depths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        require_positive(self, "trials", "steps", "warmup_steps", "max_steps")
+        require_range(self, 1, MOST_REPEATS, "trials", "steps", "warmup_steps", "max_steps")
         require_range(self, 1e-3, _LONGEST_S, "wall_s", "trial_s", "timed_s")
         require_range(self, 0, _MOST_ROUNDS, "finalist_rounds")
         require_share(self, "ci_share")
@@ -181,6 +194,7 @@ class Budget:
             raise ValueError(
                 f"depths is {list(self.depths)}; wanted two ascending layer counts, as in [2, 4]"
             )
+        require_range(self, 1, MOST_LAYERS, "depths")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,3 +244,16 @@ class SweepSpec:
                 f"name has {len(self.name)} characters; wanted {_LONGEST_NAME} or fewer, since it "
                 "names the run directory"
             )
+
+    def notes(self) -> list[str]:
+        """What was given and has no effect, or another than its word says, a line each."""
+        return [*self.workload.unused(), *self._unused_depths(), *self.axes.renamed()]
+
+    def _unused_depths(self) -> list[str]:
+        depths, layers = self.budget.depths, self.model.layers
+        if not depths or layers > depths[-1]:
+            return []
+        return [
+            f"budget.depths {list(depths)} is not used: wanted two counts below the {layers} "
+            "layers of the model"
+        ]

@@ -9,7 +9,13 @@ from functools import cache
 from importlib import resources
 from math import isqrt
 
-from cptune.domain.checks import require_positive
+from cptune.domain.checks import (
+    MOST_LAYERS,
+    MOST_SEQUENCES,
+    MOST_TOKENS,
+    MOST_WIDE,
+    require_range,
+)
 from topology.words import suggestion
 
 
@@ -71,7 +77,10 @@ class ModelShape:
     expert_ffn: int = 0
 
     def __post_init__(self) -> None:
-        require_positive(self, "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
+        require_range(self, 1, MOST_LAYERS, "layers")
+        widths = ("hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")
+        require_range(self, 1, MOST_WIDE, *widths)
+        require_range(self, 0, MOST_WIDE, "experts", "experts_per_token", "expert_ffn")
         if self.heads % self.kv_heads:
             near = nearest_divisor(self.heads, self.kv_heads)
             raise ValueError(
@@ -110,7 +119,8 @@ class Workload:
     optimizer: str = "adamw-fp32"
 
     def __post_init__(self) -> None:
-        require_positive(self, "seq_len", "global_batch_seqs")
+        require_range(self, 1, MOST_TOKENS, "seq_len")
+        require_range(self, 1, MOST_SEQUENCES, "global_batch_seqs")
 
     @property
     def tokens_per_step(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from math import log2
+from math import gcd, log2
 
 from cptune.domain.candidate import (
     Candidate,
@@ -17,7 +17,7 @@ from cptune.domain.candidate import (
 )
 from cptune.domain.rules import Setting, why_infeasible
 from cptune.domain.workload import divisors, nearest_divisor
-from cptune.planning.row import layout_json, shortage_bytes
+from cptune.planning.row import fit_of, layout_json, shortage_bytes, stack_json
 from cptune.predict.memory import MemoryBand
 from cptune.predict.prediction import Predictor
 
@@ -49,7 +49,7 @@ def nearest_legal(candidate: Candidate, setting: Setting) -> list[Candidate]:
             continue
         dp = world // (tp * cp * pp)
         layout = replace(candidate.layout, tp=tp, cp=cp, pp=pp, dp=dp)
-        for changed in _variants(replace(candidate, layout=layout)):
+        for changed in _variants(replace(candidate, layout=layout), experts=setting.model.experts):
             distance = _distance(candidate, changed)
             if len(found) >= _SHOWN and distance > found[_SHOWN - 1][0]:
                 continue
@@ -59,18 +59,23 @@ def nearest_legal(candidate: Candidate, setting: Setting) -> list[Candidate]:
     return [one.canonical() for _, _, one in found[:_SHOWN]]
 
 
-def _variants(candidate: Candidate) -> Iterator[Candidate]:
+def _variants(candidate: Candidate, *, experts: int) -> Iterator[Candidate]:
+    """The other sizes as asked, or the nearest that tp, cp, pp, dp and the model allow."""
     lay = candidate.layout
-    for micro_batch in sorted({candidate.micro_batch, 1}):
-        for vpp in sorted({lay.vpp, 1}):
-            for ulysses in sorted({nearest_divisor(lay.cp, lay.ulysses), 1}):
-                layout = replace(lay, vpp=vpp, ulysses=ulysses)
-                yield exchanged(replace(candidate, layout=layout, micro_batch=micro_batch))
+    sizes = product(
+        sorted({candidate.micro_batch, 1}),
+        sorted({lay.vpp, 1}),
+        sorted({nearest_divisor(lay.cp, lay.ulysses), 1}),
+        sorted({nearest_divisor(gcd(experts or 1, lay.dp * lay.cp), lay.ep), 1}),
+    )
+    for micro_batch, vpp, ulysses, ep in sizes:
+        layout = replace(lay, vpp=vpp, ulysses=ulysses, ep=ep)
+        yield exchanged(replace(candidate, layout=layout, micro_batch=micro_batch))
 
 
 def _distance(a: Candidate, b: Candidate) -> float:
     one, two = a.layout, b.layout
-    pairs = [(getattr(one, n), getattr(two, n)) for n in ("tp", "cp", "pp", "vpp", "ulysses")]
+    pairs = [(getattr(one, n), getattr(two, n)) for n in ("tp", "cp", "pp", "vpp", "ulysses", "ep")]
     pairs.append((a.micro_batch, b.micro_batch))
     return sum(abs(log2(x / y)) for x, y in pairs)
 
@@ -90,7 +95,9 @@ def lighter(
     return [
         {
             "change": one.words,
+            "stack": stack_json(one.candidate, predictor),
             "peak_bytes": round(one.band.likely_bytes),
+            **_bounds(one.band, predictor),
             "fits": predictor.fits(one.band),
             "beyond_bytes": round(one.beyond_bytes),
             "short_bytes": round(shortage_bytes(one.band.low_bytes, predictor)),
@@ -98,6 +105,18 @@ def lighter(
         }
         for one in found[:_CHANGES]
     ]
+
+
+def _bounds(band: MemoryBand, predictor: Predictor) -> dict[str, int | None]:
+    """What decides whether it fits, beside the likely peak."""
+    fit = fit_of(band, predictor)
+    return {
+        "peak_lo_bytes": round(fit.low_bytes),
+        "peak_hi_bytes": round(fit.high_bytes),
+        "reserve_bytes": round(band.worst.reserve_bytes),
+        "capacity_bytes": fit.capacity_bytes or None,
+        "inside_margin_bytes": fit.inside_bytes or None,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +149,7 @@ def _lighter(
         band = predictor.memory(changed)
         if band.likely_bytes < before:
             yield _Change(
-                words=_words(candidate, changed),
+                words=_words(candidate, changed, predictor),
                 candidate=changed,
                 band=band,
                 beyond_bytes=predictor.beyond_bytes(band),
@@ -144,11 +163,19 @@ def _double_changes(candidate: Candidate) -> Iterator[Candidate]:
         yield from (twice for twice in _single_changes(once) if twice != candidate)
 
 
-def _words(before: Candidate, after: Candidate) -> str:
-    """What changed, dp last: it gives the ranks that the others take."""
+def _words(before: Candidate, after: Candidate, predictor: Predictor) -> str:
+    """What changed, dp last: it gives the ranks that the others take.
+
+    Another kind of data parallelism may be another stack, where the spec names none: its figures
+    are then those of other software, which is said.
+    """
     old, new = before.axes(), after.axes()
-    changed = (name for name in (*_CHOICES, *_WIDER, "dp") if old[name] != new[name])
-    return ", ".join(f"{name} {old[name]} -> {new[name]}" for name in changed)
+    changed = (name for name in (*_CHOICES, *_WIDER, "ep", "dp") if old[name] != new[name])
+    words = [f"{name} {old[name]} -> {new[name]}" for name in changed]
+    stacks = [predictor.case.stack_of(one) for one in (before, after)]
+    if stacks[0] is not stacks[1]:
+        words.append(f"stack {stacks[0]} -> {stacks[1]} (assumed under {after.data_parallel})")
+    return ", ".join(words)
 
 
 def _single_changes(candidate: Candidate) -> Iterator[Candidate]:
@@ -166,5 +193,6 @@ def _single_changes(candidate: Candidate) -> Iterator[Candidate]:
         return
     for name in _WIDER:
         layout = replace(lay, dp=lay.dp // 2, **{name: 2 * getattr(lay, name)})
+        layout = replace(layout, ep=gcd(lay.ep, layout.dp * layout.cp))
         sharding = ShardingKind.ZIGZAG if lay.cp == 1 else candidate.sharding
         yield exchanged(replace(candidate, layout=layout, sharding=sharding)).canonical()

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from cptune.domain.candidate import Candidate
 from cptune.domain.study import SweepSpec
+from cptune.planning.case import case_of
 from cptune.planning.enumerate import enumerate_legal
 from cptune.planning.explain import setting_of
-from cptune.planning.machine import build_case
 from cptune.planning.nearest import lighter
 from cptune.planning.row import layout_json, row_json, shortage_bytes
 from cptune.planning.shortlist import Planned, pareto, worth_measuring
@@ -31,7 +31,7 @@ def plan(spec: SweepSpec, *, top: int = TOP) -> dict[str, object]:
     Raises:
         SpecError: when the spec does not say enough.
     """
-    case = build_case(spec)
+    case = case_of(spec)
     predictor, setting = Predictor(case, memory=memory_of(case)), setting_of(case)
     legal = enumerate_legal(spec.axes, setting)
     kept = [one for one in legal.candidates if not predictor.is_too_big(one)]
@@ -78,12 +78,16 @@ def _closest(candidates: Sequence[Candidate], predictor: Predictor) -> Candidate
 
 def _nothing_fits(closest: Candidate | None, predictor: Predictor) -> dict[str, object]:
     """By how much the lightest legal layout is too large; no layout where none is legal."""
-    capacity = predictor.case.machine.capacity_bytes
+    machine = predictor.case.machine
+    bounds: dict[str, object] = {
+        "capacity_bytes": machine.capacity_bytes,
+        "inside_margin_bytes": round(machine.capacity_bytes * (1 - machine.memory_margin)),
+    }
     if closest is None:
-        return {"short_bytes": None, "capacity_bytes": capacity, "closest": None}
+        return bounds | dict.fromkeys(("short_bytes", "lowest_bytes", "closest"))
     low = predictor.lowest_bytes(closest)
-    return {
+    return bounds | {
         "short_bytes": round(shortage_bytes(low, predictor)),
-        "capacity_bytes": capacity,
+        "lowest_bytes": round(low),
         "closest": layout_json(closest, predictor),
     }

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cptune.domain.candidate import Candidate
-from cptune.domain.units import bytes_text
+from cptune.domain.fit import beyond_text
+from cptune.planning.row import fit_of
 from cptune.predict.prediction import Prediction, Predictor
 
 _SHORTLIST = 6
@@ -94,16 +95,9 @@ def _best_by_cp(ranked: Sequence[Planned]) -> dict[int, Planned]:
 
 
 def _fit_text(planned: Planned, predictor: Predictor) -> str:
-    """Why its fit is not known, where it is not."""
-    band, capacity = planned.prediction.memory, predictor.case.machine.capacity_bytes
-    if planned.prediction.fits == "yes":
-        return ""
-    if not capacity:
-        return "; the capacity is not known"
+    """The band and the bounds from which it follows whether it fits."""
+    band, fits = planned.prediction.memory, planned.prediction.fits
+    verdict = "fits" if fits == "yes" else f"fit {fits}"
     beyond = round(predictor.beyond_bytes(band))
-    if beyond:
-        return f"; fit unknown: likely {bytes_text(beyond)} beyond the margin, inside at its lowest"
-    return (
-        f"; fit unknown: likely {bytes_text(round(band.likely_bytes))}, at most "
-        f"{bytes_text(round(band.high_bytes))} of {bytes_text(capacity)}"
-    )
+    over = f"; {beyond_text(beyond, round(band.worst.reserve_bytes))}" if beyond else ""
+    return f"; {verdict}: {fit_of(band, predictor).band}{over}"

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from cptune.domain.curve import BASELINE, Curve, CurveRow
 from cptune.domain.units import bytes_text
-from cptune.report.tables import section
+from cptune.report.tables import legend, section
 
 COLUMNS = (
     "cp",
@@ -22,6 +22,12 @@ COLUMNS = (
     "step ms",
     "outcome",
 )
+_MEANINGS = {
+    "forward": "most live bytes of a rank in that pass, as backward and peak are",
+    "states": "weights, gradients, optimizer",
+    "reserved": "most that the whole process held on a CPU, outside the budget; on a GPU what its "
+    "allocator had taken",
+}
 
 
 def row_cells(row: CurveRow) -> tuple[str, ...]:
@@ -91,4 +97,6 @@ def curve_page(curve: Curve) -> Group:
             table.add_row(*(Text(cell) for cell in row_cells(row)))
     warnings = curve.warnings()
     noted = [section("Warnings", warnings)] if warnings else []
-    return Group(table, section("Curve", curve_lines(curve)), *noted)
+    return Group(
+        table, legend(_MEANINGS, shown=COLUMNS), section("Curve", curve_lines(curve)), *noted
+    )

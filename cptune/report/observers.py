@@ -22,6 +22,7 @@ class Terminal:
         self._console = Console(stderr=True, highlight=False)
         self._status: Status | None = None
         self._best = "no candidate passes yet"
+        self._model: str | None = None
 
     def trial_started(self, candidate: Candidate, *, done: int, total: int) -> None:
         """Show what runs now."""
@@ -54,16 +55,23 @@ class Terminal:
         """Say something that a person should know."""
         self._say(f"note: {message}")
 
+    def model_changed(self, message: str) -> None:
+        """Keep it until the end: a line for each trial would be noise."""
+        self._model = message
+
     def _say(self, line: str) -> None:
         # A reader that went away, or a full disk behind it, does not end a sweep.
         with suppress(OSError, ValueError):
             self._console.print(line, markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """End the live line."""
+        """End the live line, and say by which model the last prediction was made."""
         if self._status is not None:
             self._status.stop()
             self._status = None
+        if self._model is not None:
+            self.note(self._model)
+            self._model = None
 
 
 class Logged:
@@ -100,6 +108,11 @@ class Logged:
         """Log the note."""
         self._log.write("note", message=message)
         self._inner.note(message)
+
+    def model_changed(self, message: str) -> None:
+        """Log every version."""
+        self._log.write("model_changed", message=message)
+        self._inner.model_changed(message)
 
 
 def _result(trial: Trial) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich import box
 from rich.console import Group
@@ -32,3 +32,10 @@ def trials_table(judged: Sequence[Judged]) -> Table:
 def section(title: str, lines: Sequence[str]) -> Group:
     """A heading and its lines."""
     return Group(Text(title, style="bold"), *(Text(f"  {line}") for line in lines), Text(""))
+
+
+def legend(meanings: Mapping[str, str], *, shown: Iterable[str]) -> Text:
+    """One line under a table: what the words in it mean, of those that are shown."""
+    there = {*shown}
+    said = (f"{word}: {meaning}" for word, meaning in meanings.items() if word in there)
+    return Text(f"  {'; '.join(said)}", style="dim")

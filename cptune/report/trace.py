@@ -15,8 +15,9 @@ from rich.text import Text
 
 from cptune.bench.timeline import seconds
 from cptune.domain.outcome import Measurement
-from cptune.domain.timeline import ABLATION, BY_INTERVALS, Exposed, RankTrace, Span
+from cptune.domain.timeline import ABLATION, BY_INTERVALS, WORLD, Exposed, RankTrace, Span
 from cptune.domain.trial import Trial
+from cptune.report.tables import legend
 
 _UNKNOWN = "unknown"
 _COLUMNS = ("axis", "layer", "total ms", "exposed ms", "hidden", "blocked ms", "late ms", "bytes")
@@ -31,6 +32,20 @@ _LINKS = (
     "exposed ms",
     "contention",
 )
+
+_BESIDE = "beside"
+_MEANINGS = {
+    WORLD: "loss and gradient norm of all ranks",
+    _BESIDE: "of no layer",
+    "hidden": "under compute",
+    "blocked ms": "standing still in waits",
+    "late ms": "of it, until a peer had computed",
+}
+_LINK_MEANINGS = {
+    "of its rate": "MB/s over those of its fastest large message",
+    "busy": "moving, of the step",
+    "contention": "time beside the other groups over time alone",
+}
 
 Row = dict[str, Any]
 
@@ -156,14 +171,22 @@ def trace_view(answer: Row) -> Group:
         f"exposed communication {answer['exposed_share']:.1%} of it, mean over ranks",
         f"clocks of the ranks agree within {answer['clock_error_s'] * 1e3:.3f} ms",
     ]
-    parts = [*map(Text, lines), _table("By the union of intervals", answer["communication"])]
+    rows, links = answer["communication"], answer["links"]
+    parts = [*map(Text, lines), _table("By the union of intervals", rows)]
     if answer["ablation"]:
         parts += [_table("By ablation: step minus step without transfer", answer["ablation"])]
-    if answer["links"]:
-        parts += [_link_table(answer["links"])]
+    parts += [legend(_MEANINGS, shown=_words([*rows, *answer["ablation"]])), Text()]
+    if links:
+        parts += [_link_table(links), legend(_LINK_MEANINGS, shown=_LINKS), Text()]
     where = answer["trace_file"]
     parts += [Text(f"trace     {where or 'lost'}" + (" (ui.perfetto.dev opens it)" * bool(where)))]
     return Group(*parts)
+
+
+def _words(rows: Sequence[Row]) -> set[str]:
+    """The words of the table that need one: of its columns, its axes and its layers."""
+    layers = {_BESIDE for row in rows if row["layer"] is None and not row["whole_axis"]}
+    return {*_COLUMNS, *layers, *(str(row["axis"]) for row in rows)}
 
 
 def _table(title: str, rows: Sequence[Row]) -> Table:
@@ -207,7 +230,7 @@ def _plain(title: str, columns: Sequence[str], *, words: int) -> Table:
 
 
 def _layer(layer: int | None) -> str:
-    return "beside" if layer is None else str(layer)
+    return _BESIDE if layer is None else str(layer)
 
 
 def _ms(value_s: float | None) -> str:

@@ -84,7 +84,7 @@ class LearningLedger:
     def _learn(self, trials: Sequence[Trial]) -> None:
         if self._predictor.learn(trials):
             known = self._predictor.calibration
-            self._observer.note(
+            self._observer.model_changed(
                 f"predictions are now of model {self._predictor.model_version}: compute "
                 f"x{known.compute_factor:.3g}, exposed communication x{known.exposed_factor:.3g}, "
                 f"memory x{known.peak_factor:.3g}"

@@ -17,6 +17,7 @@ from cptune.errors import SpecError
 from cptune.store import schema
 from cptune.store.files import write_durably
 from cptune.store.ledger import encode
+from topology.inputs import cannot_read
 
 _MAGIC = b"PAR1"
 _BLOCK_ROWS = 1 << 17
@@ -33,7 +34,7 @@ def open_lengths(path: Path, column: str | None = None) -> Iterator[Tokens]:
         with path.open("rb") as handle:
             parquet = handle.read(len(_MAGIC)) == _MAGIC
     except OSError as exc:
-        raise SpecError(f"cannot read {path}: {exc.strerror}") from exc
+        raise SpecError(cannot_read(path, exc)) from exc
     if not parquet:
         return read_lengths(path, column=column)
     return _read_column(path, column=column)
@@ -58,7 +59,7 @@ def _read_column(path: Path, *, column: str | None) -> Iterator[Tokens]:
                 yield _block(batch.column(0), path=path, first=first, column=name)
                 first += batch.num_rows
     except (OSError, ValueError, pa.ArrowException) as exc:  # a value Python has no type for
-        raise SpecError(f"cannot read {path}: {exc}") from exc
+        raise SpecError(cannot_read(path, exc)) from exc
     if first == 1:
         raise SpecError(f"{path} is empty; wanted document lengths in tokens")
 

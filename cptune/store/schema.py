@@ -74,7 +74,8 @@ _DEPTH = {
     "layers": _WHOLE,
 }
 _AXES = {
-    **dict.fromkeys(("tp", "cp", "pp", "vpp", "dp", "ulysses", "stages", "micro_batch"), _WHOLE),
+    **dict.fromkeys(("tp", "cp", "pp", "vpp", "dp", "ulysses", "ep"), _WHOLE),
+    **dict.fromkeys(("stages", "micro_batch"), _WHOLE),
     **dict.fromkeys(
         ("sharding", "strategy", "recompute", "loss", "data_parallel", "kernel"), _WORD
     ),
@@ -89,9 +90,10 @@ _DIGESTED = ("ranks", "edges", "steps", "exposures", "trace")
 _ORIGIN = ("run_id", *(f"{one}_sha256" for one in _DIGESTED))
 #: Columns that files of this version may lack, since they were written before there was one.
 _LATER: dict[str, frozenset[str]] = {
-    "trials": frozenset({*_TRACED_TRIAL, *_TIMING, *_SPLIT, *_DEPTH, *_ORIGIN}),
+    "trials": frozenset({*_TRACED_TRIAL, *_TIMING, *_SPLIT, *_DEPTH, *_ORIGIN, "ep"}),
     "ranks": frozenset({*_TRACED_RANK, *_SPLIT, *_KEPT, "used_bytes"}),
-    "recipes": frozenset(_SPLIT),
+    "recipes": frozenset({*_SPLIT, "ep"}),
+    "curve": frozenset({"ep"}),
     "edges": frozenset(_CONTENTION),
     "steps": frozenset({"is_warmup"}),
     "exposures": frozenset({"late_s"}),

@@ -28,10 +28,11 @@ CP1, CP2 = candidate(dp=2), candidate(cp=2)
 
 @pytest.fixture(autouse=True)
 def _signals():
-    """The sweep command takes SIGTERM; the other tests keep theirs."""
-    before = signal.getsignal(signal.SIGTERM)
+    """The command line takes them; the other tests keep theirs."""
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP)}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, kept in before.items():
+        signal.signal(number, kept)
 
 
 @pytest.mark.parametrize(

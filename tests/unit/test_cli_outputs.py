@@ -1,18 +1,21 @@
 """Outputs that cannot be written: exit 2 before the work, the same for every command."""
 
 import sys
+from pathlib import Path
 
 import pytest
 from fakes import sweep_spec
 
 from cptune.cli import run
+from cptune.cli.app import app
+from cptune.cli.outputs import OUTPUT_FLAGS, joined
 from cptune.errors import LedgerError
 from cptune.spec import write_toml
 from topology import rings_command
 from topology.cli import main as topology
 
 MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n"
-IMPOSSIBLE = ["none/x", ".", "t.txt/x", "x" * 256, ""]
+IMPOSSIBLE = ["none/x", ".", "t.txt/x", "x" * 256, "", "-"]
 COMMANDS = [
     (run, ["balance", "--no-measured", "--lengths", "unread.csv"], "--out"),
     (run, ["balance", "--no-measured", "--lengths", "unread.csv"], "--figure"),
@@ -42,6 +45,43 @@ def test_it_is_refused_before_anything_is_read(folder, program, words, flag, pat
     assert program is topology or "hint: wanted a file" in err
     assert "unread" not in err
     assert [one.name for one in folder.iterdir()] == ["t.txt"]
+
+
+@pytest.mark.parametrize(("program", "words", "flag"), COMMANDS)
+def test_a_hyphen_is_no_file_however_it_is_given(folder, program, words, flag, capsys):
+    assert program([*words, flag, "-"]) == 2
+
+    said = f"error: {flag}: cannot write -: it means standard output"
+    assert capsys.readouterr().err.startswith(said)
+    assert [one.name for one in folder.iterdir()] == ["t.txt"]
+
+
+def test_every_flag_of_an_output_file_is_known():
+    commands = ("balance", "curve", "explain", "plan", "sweep", "trace", "topology", "probe")
+    apps = [*(app[name] for name in commands), app["topology"]["rings"]]
+
+    found = {
+        argument.name
+        for one in apps
+        for argument in one.assemble_argument_collection()
+        if argument.name.startswith("--") and argument.hint in (Path | None, Path)
+    }
+
+    assert found - {"--runs"} == OUTPUT_FLAGS
+
+
+def test_a_hyphen_that_is_no_output_stays_a_word():
+    words = ["topology", "--format", "json", "-", "--out", "x"]
+    assert joined(words) == words
+    assert joined(["--out", "-", "-"]) == ["--out=-", "-"]
+
+
+def test_a_file_whose_name_begins_with_a_hyphen_is_read_by_its_whole_path(folder, capsys):
+    (folder / "-t.txt").write_text(MATRIX)
+
+    assert run(["topology", "-t.txt"]) == 2
+    hint = capsys.readouterr().err.splitlines()[-1]
+    assert run(["topology", hint.removeprefix("hint: a file of this name is ")]) == 0
 
 
 def test_a_disk_that_is_lost_in_the_middle_exits_1(folder, monkeypatch, capsys):

@@ -27,6 +27,7 @@ def folder(tmp_path, monkeypatch):
         (["--lengths", "log-normal(mean=3, sigma=1)"], "did you mean 'lognormal'?"),
         (["--lengths", "lenghts.csv"], "did you mean 'lengths.csv'?"),
         (["--lengths", "?"], "nearest legal: "),
+        (["--lengths", "length.csv"], "did you mean 'lengths.csv'?"),
         (["--lengths", "lengths.csv", "--column", "lenght"], "did you mean 'length'?"),
         (["--lengths", "lengths.jsonl", "--column", "sise"], "did you mean 'size'?"),
         (["--layers", "ful=1,window=2"], "did you mean 'full'?"),
@@ -94,7 +95,8 @@ def test_an_inventory_that_cannot_be_read_says_why(folder, name, said, capsys):
 
     assert run(["plan", "s.toml"]) == 2
 
-    assert f"cluster.topology | cannot read {name}: {said}" in capsys.readouterr().err
+    said = f"cluster.topology | cannot read {folder / name}: {said}"
+    assert said in capsys.readouterr().err
 
 
 def test_a_kind_of_link_that_is_none_names_the_nearest(folder, capsys):

@@ -1,10 +1,12 @@
 """The curve on a launcher that knows the truth: bytes by length and degree, no process."""
 
+import io
 from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
 from fakes import ScriptedLauncher, failed, measured, out_of_memory, sweep_spec
+from rich.console import Console
 
 from cptune.curve import CurveStudy
 from cptune.domain.asked import CurveAsked
@@ -13,7 +15,7 @@ from cptune.domain.memory import MemorySplit
 from cptune.domain.outcome import OutcomeKind
 from cptune.errors import LedgerError, SpecError
 from cptune.predict.limits import Hardware
-from cptune.report.curve import curve_lines, row_cells
+from cptune.report.curve import curve_lines, curve_page, row_cells
 from cptune.report.figures import curve_figure
 from cptune.search.curve_plan import CurvePlan
 from cptune.search.prepare import resolve
@@ -214,6 +216,15 @@ def test_people_read_sizes_and_where_cp_helps():
     lines = curve_lines(curve)
     assert "CP=1: longest that fits 1,920 tokens (to 64)" in lines[0]
     assert "CP helps from 1,984 tokens on: CP=1 does not fit there" in lines
+
+
+def test_a_line_under_the_table_tells_what_is_reserved():
+    out = Console(file=io.StringIO(), width=200)
+
+    out.print(curve_page(study(rest_of=linear)[0]))
+
+    (line,) = [one for one in out.file.getvalue().splitlines() if "reserved: " in one]
+    assert "most that the whole process held on a CPU, outside the budget" in line
 
 
 def test_the_figure_draws_forward_and_backward_of_each_degree_and_the_capacity():

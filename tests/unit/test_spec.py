@@ -153,7 +153,7 @@ def test_a_field_overrides_the_preset():
         (GOOD.replace("64", "-3"), "s.toml:4: workload | seq_len is -3; wanted 1 or more"),
         (
             GOOD.replace("64", str(10**30)),
-            f"s.toml:4: workload | seq_len is {10**30}; wanted 1 or more and less than 2^48",
+            f"s.toml:4: workload | seq_len is {10**30}; wanted 1 to 1,073,741,824",
         ),
         (
             GOOD + "[budget]\nwall_s = true\n",

@@ -1,14 +1,17 @@
 """`cptune trace`: what it prints, and what it says of a wrong run, trial or attempt."""
 
+import io
 import json
 from dataclasses import replace
 
 import pytest
 from fakes import candidate, edge_report, measured, out_of_memory, rank_report, rank_trace, trial_of
+from rich.console import Console
 
 from cptune.cli import run
 from cptune.domain.outcome import measurement_from
 from cptune.domain.timeline import ABLATION, Exposed, Span, SpanKind
+from cptune.report.trace import trace_view
 from cptune.store.ledger import ParquetLedger
 
 CP2 = candidate(cp=2)
@@ -126,6 +129,31 @@ def test_the_table_says_unknown_and_where_the_trace_is(runs, capsys):
     assert f"{runs / 'nightly' / 'traces' / '4-1.json.gz'} (ui.perfetto.dev opens it)" in out
 
 
+def test_a_line_under_a_table_explains_the_words_in_it_and_no_others(runs, capsys):
+    assert run(["trace", str(runs / "nightly"), "4"]) == 0
+
+    out = capsys.readouterr().out
+    for word in ("hidden: under", "blocked ms: standing", "late ms: of it", "of its rate: MB/s"):
+        assert out.count(word) == 1
+    assert "world: " not in out
+    assert "beside: " not in out
+
+
+def test_rows_of_all_ranks_and_of_no_layer_are_explained():
+    row = {"axis": "world", "layer": None, "whole_axis": False, "ranks": 2}
+    row |= dict.fromkeys(("communication_s", "exposed_s", "blocked_s", "late_s", "bytes"), 0.0)
+    answer = {"run": "r", "trial": 1, "attempt": 0, "candidate": "c", "step_s": 1.0}
+    answer |= {"traced_step_s": 1.0, "exposed_share": 0.0, "clock_error_s": 0.0}
+    answer |= {"communication": [row], "ablation": [], "links": [], "trace_file": None}
+    out = Console(file=io.StringIO(), width=160)
+
+    out.print(trace_view(answer))
+
+    text = out.file.getvalue()
+    assert "world: loss and gradient norm of all ranks; beside: of no layer; " in text
+    assert "of its rate" not in text
+
+
 def test_a_lost_trace_file_leaves_the_table(runs, capsys):
     (runs / "nightly" / "traces" / "4-1.json.gz").unlink()
 
@@ -138,7 +166,7 @@ def test_a_lost_trace_file_leaves_the_table(runs, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nigthly", "4"], "no run 'nigthly' in {runs}; nearest: nightly"),
+        (["nigthly", "4"], "no run 'nigthly' in {runs}, did you mean 'nightly'?"),
         (["nightly", "3"], "no trial 3 in this run; nearest: 2"),
         (["nightly", "99"], "no trial 99 in this run; nearest: 4"),
         (["nightly", "4", "--attempt", "7"], "trial 4 has no attempt 7; nearest: 1"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from topology.errors import TopologyError
+from topology.inputs import cannot_read
 from topology.nouns import Topology
 from topology.readers.combine import STANDARD_INPUT, Piece, combine
 from topology.readers.recognise import read_text
@@ -65,8 +66,7 @@ def _load(path: Path) -> str:
             with path.open("rb") as file:
                 data = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
-        raise TopologyError(f"cannot read {path}: {reason}") from exc
+        raise TopologyError(cannot_read(path, exc)) from exc
     if len(data) > MOST_BYTES:
         raise TopologyError(f"{path}: saw more than {MOST_BYTES} bytes, wanted a text below that")
     if data.startswith(_UTF16):

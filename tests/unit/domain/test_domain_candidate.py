@@ -22,7 +22,14 @@ degree = st.integers(1, 4)
 candidates = st.builds(
     Candidate,
     layout=st.builds(
-        ParallelLayout, tp=degree, cp=degree, pp=degree, vpp=degree, dp=degree, ulysses=degree
+        ParallelLayout,
+        tp=degree,
+        cp=degree,
+        pp=degree,
+        vpp=degree,
+        dp=degree,
+        ulysses=degree,
+        ep=degree,
     ),
     sharding=st.sampled_from(ShardingKind),
     strategy=st.sampled_from(Strategy),

@@ -210,7 +210,8 @@ MOE = model(experts=6, experts_per_token=2, expert_ffn=64)
             candidate(cp=4, ep=2),
             model(),
             "experts",
-            "0 experts do not divide by ep 2 (nearest legal: 1)",
+            "ep 2 spreads the experts of a layer over ranks, and this model has none: wanted ep 1, "
+            "or model.experts, experts_per_token and expert_ffn",
         ),
         (
             candidate(dp=2, cp=2, ep=3),

@@ -63,9 +63,9 @@ def test_query_heads_are_a_multiple_of_kv_heads():
         model(heads=30, kv_heads=8)
 
 
-@pytest.mark.parametrize("size", [0, -1, 10**400, 2**48])
+@pytest.mark.parametrize("size", [0, -1, 10**400, 2**24 + 1])
 def test_a_size_that_no_model_has_is_refused(size):
-    with pytest.raises(ValueError, match=rf"^heads is {size}; wanted 1 or more"):
+    with pytest.raises(ValueError, match=rf"^heads is {size}; wanted 1 (or more|to 16,777,216)$"):
         model(heads=size)
 
 

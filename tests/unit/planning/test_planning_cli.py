@@ -64,7 +64,7 @@ def test_a_value_below_one_or_no_number_exits_2(spec, capsys, words):
 def test_people_read_the_peak_the_step_and_what_binds(spec, capsys):
     code, out, _ = call(capsys, "explain", spec, "--cp", "8", "--flops")
     assert code == 0
-    for words in ("memory GiB", "on rank 0 of stage 0", "bound by compute", "Megatron", "hfu"):
+    for words in ("memory: low ", "on rank 0 of stage 0", "bound by compute", "Megatron", "hfu"):
         assert words in out
     code, out, _ = call(capsys, "explain", spec, "--tp", "3")
     assert code == 1
@@ -234,6 +234,6 @@ def test_a_small_model_is_printed_in_a_unit_that_shows_it(tmp_path, capsys):
     assert "GiB" not in out
     assert " 0.0 " not in out
     _, out, _ = call(capsys, "explain", str(path), "--cp", "1")
-    assert "memory MiB: " in out
+    assert "likely on rank 0 of stage 0, MiB: " in out
     assert "short by " in out
     assert "KiB at the lowest" in out

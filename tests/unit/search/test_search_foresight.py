@@ -154,11 +154,11 @@ def learning(trials=()):
 def test_each_measured_trial_begins_a_version_that_is_told():
     ledger, predictor, observer = learning()
     ledger.append(trial_of(CP1, out_of_memory()))
-    assert observer.notes == []
+    assert observer.models == []
 
     ledger.append(trial_of(CP2, measured(step_s=5.0), number=1))
 
-    (note,) = observer.notes
+    (note,) = observer.models
     assert note.startswith(f"predictions are now of model {predictor.model_version}: compute x")
     assert "+1trials." in note
 
@@ -173,4 +173,5 @@ def test_a_resume_rebuilds_the_model_from_the_ledger():
     assert resumed.read() == went_on.read()
     assert rebuilt.model_version == predictor.model_version
     assert rebuilt.predict(CP1) == predictor.predict(CP1)
-    assert len(observer.notes) == 1
+    assert len(observer.models) == 1
+    assert observer.notes == []

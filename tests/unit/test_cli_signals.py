@@ -1,0 +1,71 @@
+"""A signal before there is anything to clean up: the exit code, one line, and no traceback."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from cptune.cli.app import end_on_signals
+
+#: The command line, whose import of one module takes until it is ended.
+SLOW = """
+import signal, sys, time
+class Slow:
+    def find_spec(name, *_):
+        if name == {module!r}:
+            print("importing", flush=True)
+            time.sleep(60)
+{before}
+sys.meta_path.insert(0, Slow)
+sys.argv = ["cptune", "plan", "none.toml"]
+from cptune.__main__ import main
+main()
+"""
+
+
+def ended(*numbers, module, before=""):
+    """Exit code and stderr of a process that these signals are sent to during an import."""
+    code = SLOW.format(module=module, before=before)
+    started = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert started.stdout.readline() == "importing\n"
+    for number in numbers:
+        started.send_signal(number)
+    _, err = started.communicate(timeout=30)
+    return started.returncode, err
+
+
+@pytest.mark.parametrize("module", ["cptune.cli", "cptune.planning"])
+@pytest.mark.parametrize(
+    ("number", "code", "line"),
+    [
+        (signal.SIGTERM, 143, "stopped by SIGTERM\n"),
+        (signal.SIGHUP, 129, "stopped by SIGHUP\n"),
+        (signal.SIGINT, 130, "stopped by Ctrl-C\n"),
+    ],
+)
+def test_a_signal_during_the_imports_ends_with_its_code_and_one_line(module, number, code, line):
+    """Of the command line itself, and of what one command needs."""
+    assert ended(number, module=module) == (code, line)
+
+
+def test_a_hang_up_that_is_ignored_stays_so():
+    before = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    found = ended(signal.SIGHUP, signal.SIGTERM, module="cptune.cli", before=before)
+    assert found == (143, "stopped by SIGTERM\n")
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
+def test_a_command_that_starts_processes_lets_an_ignored_hang_up_be(handler):
+    numbers = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        signal.signal(signal.SIGHUP, handler)
+        end_on_signals()
+        assert (signal.getsignal(signal.SIGHUP) is signal.SIG_IGN) is (handler is signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    finally:
+        for number, kept in before.items():
+            signal.signal(number, kept)
