@@ -1,7 +1,8 @@
 """Gloo ranks on this machine, started once and reused: process start is the cost of rank tests.
 
 The ranks fork from a fresh server process that imported torch and did nothing else, so neither the
-first start nor a restart inherits thread pools from the tests that ran before.
+first start nor a restart inherits thread pools from the tests that ran before, and none of them
+imports the large parts of torch again.
 """
 
 import contextlib
@@ -20,6 +21,10 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+PRELOADED = [
+    *("torch", "torch.distributed", "torch.distributed.fsdp", "torch.distributed.tensor.parallel"),
+    "torch._inductor",  # what torch.use_deterministic_algorithms imports
+]
 GRACE_S = 1.0  # after the first failed rank, for the others to say what they saw
 
 
@@ -40,7 +45,7 @@ class RankPool:
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["torch", "torch.distributed"])
+        self._context.set_forkserver_preload(PRELOADED)
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._ranks: list[_Rank] = []
         self._case = 0
