@@ -1,7 +1,7 @@
 """Gloo ranks on this machine, started once and reused: process start is the cost of rank tests.
 
-The ranks fork from a fresh server process that imported torch and did nothing else, so neither the
-first start nor a restart inherits thread pools from the tests that ran before.
+The ranks fork from a fresh server process that did nothing but import, so neither the first start
+nor a restart inherits thread pools from the tests that ran before, and no rank imports torch again.
 """
 
 import contextlib
@@ -20,6 +20,11 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+PRELOADED = [
+    *("torch", "torch.distributed", "torch.distributed.fsdp", "torch.distributed.tensor.parallel"),
+    "torch._inductor",  # what torch.use_deterministic_algorithms imports
+    "cptune.bench.step",
+]
 GRACE_S = 1.0  # after the first failed rank, for the others to say what they saw
 
 
@@ -35,12 +40,14 @@ class _Rank(NamedTuple):
 class RankPool:
     """Runs a function on `world` ranks at once, each with a fresh default process group.
 
-    A rank that raises, dies or is late fails the call, and the ranks are replaced at the next one.
+    A rank that raises, dies or is late fails the call, and the ranks are replaced at the next one;
+    so are ranks that served `cases_each`: threads of gloo that outlive a case slow those after it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, cases_each: int = 25) -> None:
+        self._cases_each, self._served = cases_each, 0
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["torch", "torch.distributed"])
+        self._context.set_forkserver_preload(PRELOADED)
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._ranks: list[_Rank] = []
         self._case = 0
@@ -59,9 +66,12 @@ class RankPool:
         Raises:
             RankError: A rank raised, died or was late.
         """
+        if self._served == self._cases_each:
+            self.close()
         while len(self._ranks) < world:
             self._ranks.append(self._start())
         self._case += 1
+        self._served += 1
         ranks = self._ranks[:world]
         try:
             for rank, (_, pipe) in enumerate(ranks):
@@ -85,6 +95,7 @@ class RankPool:
             pipe.close()
             process.close()
         self._ranks.clear()
+        self._served = 0
 
     @property
     def pids(self) -> list[int]:
@@ -143,6 +154,7 @@ def _run_case(pipe: Connection, store: dist.Store, rank: int, world: int) -> Any
     timeout = timedelta(seconds=timeout_s)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timeout)
     try:
+        dist.barrier()  # who is done at once must not hang up on a rank that still joins
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             return fn(**kwargs)

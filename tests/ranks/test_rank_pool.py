@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import closing
 
 import pytest
 import torch
@@ -43,8 +44,11 @@ def test_a_case_runs_on_exactly_the_ranks_asked_for(ranks: RankPool, world: int)
     assert results == [(rank, world, expected) for rank in range(world)]
 
 
-def test_ranks_are_reused(ranks: RankPool) -> None:
-    assert ranks.run(process_id, world=2) == ranks.run(process_id, world=2)
+def test_ranks_are_reused_and_after_some_cases_replaced() -> None:
+    with closing(RankPool(cases_each=2)) as pool:
+        first, second, third = (pool.run(process_id, world=2) for _ in range(3))
+    assert first == second
+    assert not {*first} & {*third}
 
 
 def test_a_rank_that_raises_fails_the_case_with_its_traceback(ranks: RankPool) -> None:

@@ -159,8 +159,9 @@ def rank_case(
         recompute=Recompute(recompute),
         loss=LossKind(loss),
     )
+    passes = 4 if layout.pp > 1 else 2
     workload = Workload(
-        seq_len=SEQ_LEN, global_batch_seqs=4 * layout.dp, precision=Precision(precision)
+        seq_len=SEQ_LEN, global_batch_seqs=passes * layout.dp, precision=Precision(precision)
     )
     mesh = build_mesh(layout)
     cp = ContextParallel(mesh.cp, seq_len=SEQ_LEN, strategy=strategy, ulysses=layout.ulysses)
@@ -175,13 +176,13 @@ def rank_case(
             memory=memory,
             seed=0,
             dtype=DTYPES[precision],
-            micro_batches=4,
+            micro_batches=passes,
         )
         for index in range(2):
             step.run(
                 [
                     load_sample(sample, step=index, seed=0, workload=workload, vocab=DEEP.vocab)
-                    for sample in range(4)
+                    for sample in range(passes)
                 ]
             )
     split = memory.split()

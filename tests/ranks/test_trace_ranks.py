@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
-from decoder_cases import SHAPE, samples_of
+from decoder_cases import SHAPE, samples_of, shape_of
 from rank_pool import RankError
 
 from cptune.bench.attention import MeasuredContextParallel
@@ -20,7 +20,7 @@ from cptune.domain.outcome import EdgeReport
 from cptune.domain.study import TraceKind
 from cptune.domain.timeline import ABLATION, SpanKind, Stamp
 
-MICRO_BATCHES = 4
+SAMPLES, MICRO_BATCH = 4, 2
 
 
 def traced(*, axes, drop=False, kind="step"):
@@ -29,6 +29,7 @@ def traced(*, axes, drop=False, kind="step"):
     layout = ParallelLayout(**{name: axes[name] for name in names if name in axes})
     candidate = Candidate(
         layout=layout,
+        micro_batch=MICRO_BATCH,
         recompute=Recompute(axes.get("recompute", "none")),
         data_parallel=DataParallelKind(axes.get("data_parallel", "ddp")),
     )
@@ -49,13 +50,13 @@ def traced(*, axes, drop=False, kind="step"):
     with memory:
         step = TrainStep(
             candidate,
-            shape=SHAPE,
+            shape=SHAPE if kind == "step" else shape_of(layout),
             mesh=mesh,
             cp=cp,
             memory=memory,
             seed=3,
             dtype=torch.float64,
-            micro_batches=MICRO_BATCHES // layout.dp,
+            micro_batches=SAMPLES // layout.dp // MICRO_BATCH,
         )
         step.run(samples)
     peaks = dict(memory.peak_bytes), memory.split()
@@ -105,7 +106,7 @@ def test_every_axis_that_moves_is_seen_and_no_other(ranks, axes, seen):
 
 def test_messages_of_the_attention_carry_the_plans_bytes_in_every_layer(ranks):
     for trace, planned in ranks.run(traced, world=3, axes={"cp": 3}):
-        want = MICRO_BATCHES * (
+        want = SAMPLES * (
             planned.forward_sent
             + planned.forward_received
             + planned.backward_sent

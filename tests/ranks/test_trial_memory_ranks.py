@@ -17,7 +17,7 @@ from cptune.predict.memory import MemoryModel
 from cptune.predict.trial_memory import TrialMemoryModel
 
 SHAPE = ModelShape(layers=4, hidden=64, heads=8, kv_heads=4, head_dim=8, ffn=128, vocab=256)
-SEQ_LEN, BATCH = 1024, 8
+SEQ_LEN, BATCH = 1024, 4
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 

@@ -65,7 +65,9 @@ WORLD = 4
 stills = st.builds(
     lambda moving, waits: Standstill({KEYS: moving}, waits),
     spans,
-    st.lists(st.builds(Wait, spans.filter(len).map(lambda few: few[0]), st.integers(0, 3))),
+    st.lists(
+        st.builds(Wait, spans.filter(len).map(lambda few: few[0]), st.integers(0, 3)), max_size=6
+    ),
 )
 
 
