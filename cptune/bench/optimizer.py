@@ -8,6 +8,7 @@ already and each rank updates its own part.
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -152,21 +153,30 @@ class Optimizer:
         return _Owned(parameter=parameter, master=nn.Parameter(full), copies=copies)
 
     def _watch_gradients(self) -> None:
-        """Add the gradient of each micro-batch in fp32 where the parameter is of a half type."""
+        """Add the gradient of each micro-batch in fp32 where the parameter is of a half type.
 
-        def add(owned: _Owned, _: Tensor) -> None:
-            gradient = self._local_gradient(owned.parameter)
-            owned.parameter.grad = None
-            owned.gradient = gradient if owned.gradient is None else owned.gradient.add_(gradient)
-            self._keep(owned.gradient)
+        Torch keeps these hooks where the garbage collector does not look: one that held a
+        parameter, or what holds it, would keep the weights and the groups of every trial.
+        """
+        keep, optimizer = self._keep, weakref.ref(self)
 
-        def keep(parameter: Tensor) -> None:
-            self._keep(parameter.grad)
+        def add(index: int, _: Tensor) -> None:
+            if (alive := optimizer()) is not None:
+                alive._add(alive._owned[index])
 
-        for owned in self._owned:
+        def tag(parameter: Tensor) -> None:
+            keep(parameter.grad)
+
+        for index, owned in enumerate(self._owned):
             half = owned.parameter.dtype.itemsize < 4
-            hook = partial(add, owned) if half else keep
+            hook = partial(add, index) if half else tag
             owned.parameter.register_post_accumulate_grad_hook(hook)
+
+    def _add(self, owned: _Owned) -> None:
+        gradient = self._local_gradient(owned.parameter)
+        owned.parameter.grad = None
+        owned.gradient = gradient if owned.gradient is None else owned.gradient.add_(gradient)
+        self._keep(owned.gradient)
 
     def _local_gradient(self, parameter: nn.Parameter) -> Tensor:
         gradient = parameter.grad
