@@ -338,6 +338,9 @@ class _Watch:
     def note(self, message: str) -> None:
         pass
 
+    def model_changed(self, message: str) -> None:
+        pass
+
 
 def _resident_bytes() -> int:
     pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]

@@ -99,7 +99,7 @@ def island_of(gpu: GpuFacts, node_size: int, found: Topology | None) -> tuple[in
     ]
     if size == 1:
         return node_size, PCIE_BYTES_PER_S
-    return size, min(rates, default=gpu.nvlink_bytes_per_s)
+    return size, min(rates, default=gpu.nvlink_bytes_per_s) or PCIE_BYTES_PER_S
 
 
 def network_of(found: Topology | None) -> float:

@@ -172,3 +172,14 @@ def test_the_ranks_of_experts_are_printed_and_the_nearest_legal_are_found(say):
     answer = json.loads(say("explain", "--cp", "4", "--ep", "3", "--format", "json", text=text))
     assert answer["layout"]["ep"] == 3
     assert {one["ep"] for one in answer["nearest_legal"]} == {1, 2}
+
+
+def test_cpu_processes_on_nodes_with_nvlink_whose_rate_nobody_told_are_planned(say, tmp_path):
+    matrix = "\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n"
+    (tmp_path / "topo.txt").write_text(matrix)
+    run(["topology", str(tmp_path / "topo.txt"), "--out", str(tmp_path / "t.json")])
+    text = SPEC.replace("world_size = 64", "world_size = 2").replace("H100-SXM-80GB", "cpu")
+    text = text.replace("131072", "2048").replace('"llama3-8b"', '"tiny"')
+    text = text.replace('"fsdp"', '"ddp"')
+    out = say("plan", more='topology = "t.json"', text=text)
+    assert "tp2" in out or "TP" in out, out
