@@ -4,7 +4,7 @@ Exit 0 done, 1 the run failed or nothing fits, 2 bad input or usage, 130 after C
 holds related commands; what a command needs is imported inside it, so that `--help` stays instant.
 """
 
-from cptune.cli import balance, curve, inventory, planning, sweep, trace, verify
+from cptune.cli import balance, curve, inventory, planning, recipe, sweep, trace, verify
 from cptune.cli.exits import main, run
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "inventory",
     "main",
     "planning",
+    "recipe",
     "run",
     "sweep",
     "trace",

@@ -7,7 +7,6 @@ from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
-from cptune.bench.calls import RunOnRanks
 from cptune.cluster.connection import LOCAL, RayNode, connected
 from cptune.cluster.gang import Gang
 from cptune.cluster.gang_calls import RunOnGang
@@ -89,7 +88,7 @@ def ready_for_trials(
 @contextmanager
 def ready_for_calls(
     *, nodes: list[RayNode], topology: Topology, ranks: int
-) -> Generator[RunOnRanks]:
+) -> Generator[RunOnGang]:
     """Start so many actors on the host processors, spread evenly; all are gone afterwards.
 
     Raises:

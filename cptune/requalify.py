@@ -1,0 +1,79 @@
+"""A recipe looked at again: what it depends on, then and now."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cptune import spec as specs
+from cptune.cluster.connection import LOCAL
+from cptune.cluster.session import joined_cluster, ready_for_calls
+from cptune.domain.environment import RankEnvironment
+from cptune.domain.standing import Condition
+from cptune.domain.study import SweepSpec
+from cptune.errors import SpecError
+from cptune.recipe.fingerprint import stamp_of
+from cptune.recipe.requalify import check_schema, conditions_of
+from topology.discover import discover
+from topology.inputs import cannot_read
+
+
+def requalify(
+    path: Path, *, spec: SweepSpec | None = None, address: str = LOCAL
+) -> list[Condition]:
+    """The conditions of a recipe, as they are on this machine, or on the nodes of a Ray cluster.
+
+    Actors are asked for their environment, one a rank; where this machine has fewer processors it
+    is not known.
+
+    Args:
+        path: A recipe.json.
+        spec: What is to be trained now; the recipe's own if omitted.
+        address: "local" looks at this machine; else the address of a Ray cluster.
+
+    Raises:
+        SpecError: when the file is no recipe.
+        ClusterError: when the cluster cannot be reached.
+    """
+    recipe = _read(path)
+    environment: RankEnvironment | None = None
+    here = discover() if address == LOCAL else None
+    if here is None or len(recipe["mesh"]) <= sum(node.cpus or 1 for node in here.nodes):
+        with (
+            joined_cluster(address, ranks=len(recipe["mesh"])) as (nodes, topology),
+            ready_for_calls(nodes=nodes, topology=topology, ranks=len(recipe["mesh"])) as ranks,
+        ):
+            environment = ranks.gang.environment()
+    else:
+        topology = here
+    training = spec or specs.load_quickstart(specs.QUICKSTART)
+    stamp = stamp_of(training, topology_hash=topology.content_hash)
+    try:
+        return conditions_of(
+            recipe,
+            stamp=stamp,
+            environment=environment,
+            model=None if spec is None else spec.model,
+            workload=None if spec is None else spec.workload,
+        )
+    except (KeyError, TypeError, ValueError) as exc:
+        raise _no_recipe(path, exc) from exc
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        check_schema(content if isinstance(content, dict) else {})
+    except OSError as exc:
+        raise SpecError(cannot_read(path, exc.strerror or str(exc))) from exc
+    except ValueError as exc:
+        raise _no_recipe(path, exc) from exc
+    return content
+
+
+def _no_recipe(path: Path, exc: Exception) -> SpecError:
+    why = f"it lacks {exc}" if isinstance(exc, KeyError) else str(exc)
+    return SpecError(
+        f"{path} is no recipe: {why}", hint="wanted the recipe.json of a run directory"
+    )
