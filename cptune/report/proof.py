@@ -45,8 +45,8 @@ def self_test_view(answer: Mapping[str, Any]) -> Table:
 
 def _table(title: str, columns: Sequence[str]) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in columns:
-        table.add_column(column)
+    for place, column in enumerate(columns):
+        table.add_column(column, no_wrap=place == 0, overflow="fold")  # a key is to be pasted
     return table
 
 
