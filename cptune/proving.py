@@ -12,7 +12,7 @@ from cptune.domain.study import SweepSpec
 from cptune.errors import ClusterError
 from cptune.proof.fixture import ProofCase, proof_case
 from cptune.proof.prove import ProofJob, prove_rank
-from cptune.store.proofs import read_proof, write_proof
+from cptune.store.proofs import read_proof, tidy_proofs, write_proof
 
 
 class Prover:
@@ -30,6 +30,7 @@ class Prover:
     ) -> None:
         self._spec, self._run = spec, run
         self._directory, self._execution = directory, execution
+        tidy_proofs(directory)
 
     def __call__(self, candidate: Candidate) -> Proof:
         """The proof of one candidate, the kept one where there is one.

@@ -7,9 +7,14 @@ from pathlib import Path
 
 from cptune.domain.proof import Proof, proof_from_json
 from cptune.errors import LedgerError
-from cptune.store.files import write_durably
+from cptune.store.files import remove_temporaries, write_durably
 
 PROOFS = "proofs"
+
+
+def tidy_proofs(directory: Path) -> None:
+    """Remove what a driver that was killed while it wrote one left under a temporary name."""
+    remove_temporaries(directory / PROOFS)
 
 
 def write_proof(directory: Path, proof: Proof, *, execution: str) -> None:

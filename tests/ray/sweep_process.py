@@ -1,5 +1,6 @@
 """`cptune` as processes of its own, marked so that whatever they leave behind is found."""
 
+import json
 import os
 import shutil
 import signal
@@ -66,15 +67,18 @@ TINY = {
 
 
 def whole_run(run: Path) -> set[str]:
-    """The files of a finished run: rows of each attempt and table, a trace of each measured."""
+    """The files of a finished run: rows of each attempt and table, traces, proofs."""
     trials = ParquetLedger(run, writable=False).read()
     names = {path.name for path in (run / "trials").iterdir()}
     assert len(names) == len(trials)
     traced = (one for one in trials if one.measurement)
+    proven = {one.candidate.key for one in trials if one.proof_id}
+    proven.add(json.loads((run / "recipe.json").read_text())["candidate_key"])
     return {
         *FILES,
         *(f"{table}/{name}" for table in TABLES for name in names),
         *(f"traces/{one.number}-{one.attempt}.json.gz" for one in traced),
+        *(f"proofs/{key}.json" for key in proven),
     }
 
 

@@ -13,7 +13,8 @@ DISTORTED = "TORCH_DISTRIBUTED_DEBUG=DETAIL, which distorts timing: "
 
 @pytest.mark.timeout(150)
 def test_nodes_that_differ_are_told_by_name_and_no_secret_is(processes):
-    processes.environment["PYTHONPATH"] += f":{Path(__file__).parent}"
+    known = processes.environment.get("PYTHONPATH", "")
+    processes.environment["PYTHONPATH"] = f"{known}:{Path(__file__).parent}".strip(":")
     process = processes.start([sys.executable, "-m", "environment_nodes"])
     out, err = process.communicate(timeout=140)
     assert process.returncode == 0, err

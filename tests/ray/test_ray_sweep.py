@@ -60,6 +60,10 @@ def test_a_sweep_ends_with_a_recipe_and_every_file(finished):
     recipe = json.loads((finished.run / "recipe.json").read_text())
     (row,) = pq.read_table(finished.run / "recipes.parquet").to_pylist()
     assert json.loads(row["recipe_json"]) == recipe
+    proof = recipe["equivalence"]
+    assert proof["passed"]
+    assert proof["candidate"] == recipe["candidate_key"]
+    assert {"causal: gradients", "document: loss"} <= {check["name"] for check in proof["checks"]}
     assert finished.processes.wait_gone() == {}
 
 

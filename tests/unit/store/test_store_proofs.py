@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cptune.domain.proof import Check, Proof
-from cptune.store.proofs import PROOFS, read_proof, write_proof
+from cptune.store.proofs import PROOFS, read_proof, tidy_proofs, write_proof
 
 PROOF = Proof(
     candidate_key="tp1-cp2",
@@ -46,3 +46,11 @@ def test_edited_it_is_none(kept):
     content["checks"][0]["max_error"] = 1.0
     kept.write_text(json.dumps(content))
     assert read_proof(kept.parents[1], "tp1-cp2", execution="e") is None
+
+
+def test_what_a_killed_writer_left_is_removed_and_a_proof_is_not(kept):
+    left = kept.with_name(".tmp-tp1-cp4.json-1-abcd")
+    left.write_text("{")
+    tidy_proofs(kept.parents[1])
+    assert (left.exists(), kept.exists()) == (False, True)
+    tidy_proofs(kept.parent)  # nothing there is nothing to do

@@ -1,4 +1,4 @@
-"""What holds for every test: laws are checked on examples, never on how long one takes."""
+"""What holds for every law: it is checked on examples, never on how long one takes."""
 
 from hypothesis import settings
 
