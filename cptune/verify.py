@@ -17,7 +17,10 @@ from cptune.proving import case_of, prove
 from cptune.search.cover import Cover, cover_pairs
 from cptune.search.prepare import prepare
 from topology.discover import discover
+from topology.nouns import Topology
 from topology.words import suggestion
+
+_RANKS_PER_PROCESSOR = 8  # a rank is a process that imports torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,8 @@ def run_verify(
             hint="set cluster.world_size, or leave --address out to use this machine",
         )
     prepared = prepare(on_host, topology)
+    if topology is not None:
+        refuse_crowding(prepared.spec.cluster.world_size or 0, topology)
     candidates = prepared.space.candidates
     cover = None if keys else cover_pairs(candidates, most=most)
     chosen = _of_keys(candidates, keys) if cover is None else cover.candidates
@@ -125,6 +130,23 @@ def run_self_test(
 def self_test_json(rejections: Sequence[Rejection]) -> dict[str, object]:
     """What `cptune verify --self-test --format json` prints."""
     return {"mutants": [asdict(one) for one in rejections]}
+
+
+def refuse_crowding(world_size: int, topology: Topology) -> None:
+    """Refuse more ranks than this machine can start in reasonable time.
+
+    Raises:
+        SpecError: with both numbers and the way out.
+    """
+    processors = sum(node.cpus or 1 for node in topology.nodes)
+    most = _RANKS_PER_PROCESSOR * processors
+    if world_size > most:
+        raise SpecError(
+            f"cluster.world_size | {world_size} ranks on the {processors} processors of this "
+            f"machine; wanted {most} or fewer",
+            hint="give --address of a Ray cluster that has the ranks, or a spec of fewer: what "
+            "is proven of a layout does not depend on how often dp repeats it",
+        )
 
 
 def _of_keys(candidates: Sequence[Candidate], keys: Sequence[str]) -> list[Candidate]:
