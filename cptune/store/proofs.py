@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from cptune.domain.proof import Proof, proof_from_json
@@ -28,7 +30,8 @@ def write_proof(directory: Path, proof: Proof, *, execution: str) -> None:
         path.parent.mkdir(exist_ok=True)
     except OSError as exc:
         raise LedgerError(f"cannot make {path.parent}: {exc.strerror}") from exc
-    content = {"execution_fingerprint": execution, **proof.to_json()}
+    content: dict[str, object] = {"execution_fingerprint": execution, **proof.to_json()}
+    content["sha256"] = _digest(content)
     write_durably(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
@@ -39,12 +42,19 @@ def read_proof(directory: Path, candidate_key: str, *, execution: str) -> Proof 
     """
     try:
         content = json.loads(_path(directory, candidate_key).read_text(encoding="utf-8"))
+        if content.pop("sha256") != _digest(content):
+            return None
         if content["execution_fingerprint"] != execution:
             return None
         proof = proof_from_json(content)
-    except (OSError, KeyError, TypeError, ValueError):
+    except (OSError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return None
     return proof if proof.candidate_key == candidate_key else None
+
+
+def _digest(content: Mapping[str, object]) -> str:
+    """Of everything that a file says, so that no figure of it can be another one unseen."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _path(directory: Path, candidate_key: str) -> Path:

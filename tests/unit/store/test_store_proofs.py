@@ -1,6 +1,7 @@
 """A kept proof is read as it was; one of other software, cut, edited or swapped is none."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -41,10 +42,33 @@ def test_cut_it_is_none(kept, share):
     assert read_proof(kept.parents[1], "tp1-cp2", execution="e") is None
 
 
-def test_edited_it_is_none(kept):
+@pytest.mark.parametrize(
+    "changes",
+    [{"max_error": 1.0}, {"max_error": 0.0}, {"tolerance": 1.0}, {"where": "x"}, {"name": "y"}],
+    ids=str,
+)
+def test_edited_it_is_none(kept, changes):
     content = json.loads(kept.read_text())
-    content["checks"][0]["max_error"] = 1.0
+    content["checks"][0] |= changes
     kept.write_text(json.dumps(content))
+    assert read_proof(kept.parents[1], "tp1-cp2", execution="e") is None
+
+
+def test_a_refuted_one_that_is_made_to_pass_is_none(tmp_path):
+    wrong = Check(name="gradients", max_error=1.0, tolerance=1e-10)
+    write_proof(tmp_path, replace(PROOF, checks=(*PROOF.checks, wrong)), execution="e")
+    path = tmp_path / PROOFS / "tp1-cp2.json"
+    assert read_proof(tmp_path, "tp1-cp2", execution="e").refuted
+    content = json.loads(path.read_text())
+    for check in content["checks"]:
+        check |= {"max_error": 0.0, "passed": True}
+    path.write_text(json.dumps(content | {"passed": True}))
+    assert read_proof(tmp_path, "tp1-cp2", execution="e") is None
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", "[" * 100_000])
+def test_what_is_no_proof_at_all_is_none(kept, text):
+    kept.write_text(text)
     assert read_proof(kept.parents[1], "tp1-cp2", execution="e") is None
 
 
