@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cptune import spec as specs
 from cptune.cluster.connection import LOCAL
+from cptune.cluster.inventory import most_ranks
 from cptune.cluster.session import joined_cluster, ready_for_calls
 from cptune.domain.environment import RankEnvironment
 from cptune.domain.standing import Condition
 from cptune.domain.study import SweepSpec
 from cptune.errors import SpecError
-from cptune.recipe.fingerprint import stamp_of
+from cptune.recipe.fingerprint import installed_versions
 from cptune.recipe.requalify import check_schema, conditions_of
 from topology.discover import discover
 from topology.inputs import cannot_read
@@ -24,8 +24,8 @@ def requalify(
 ) -> list[Condition]:
     """The conditions of a recipe, as they are on this machine, or on the nodes of a Ray cluster.
 
-    Actors are asked for their environment, one a rank; where this machine has fewer processors it
-    is not known.
+    Actors are asked for their environment, one a rank; where they are too many for this
+    machine it is not known.
 
     Args:
         path: A recipe.json.
@@ -39,7 +39,7 @@ def requalify(
     recipe = _read(path)
     environment: RankEnvironment | None = None
     here = discover() if address == LOCAL else None
-    if here is None or len(recipe["mesh"]) <= sum(node.cpus or 1 for node in here.nodes):
+    if here is None or len(recipe["mesh"]) <= most_ranks(here):
         with (
             joined_cluster(address, ranks=len(recipe["mesh"])) as (nodes, topology),
             ready_for_calls(nodes=nodes, topology=topology, ranks=len(recipe["mesh"])) as ranks,
@@ -47,12 +47,11 @@ def requalify(
             environment = ranks.gang.environment()
     else:
         topology = here
-    training = spec or specs.load_quickstart(specs.QUICKSTART)
-    stamp = stamp_of(training, topology_hash=topology.content_hash)
     try:
         return conditions_of(
             recipe,
-            stamp=stamp,
+            topology_hash=topology.content_hash,
+            versions=installed_versions(),
             environment=environment,
             model=None if spec is None else spec.model,
             workload=None if spec is None else spec.workload,

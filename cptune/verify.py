@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from cptune.cluster.connection import LOCAL
+from cptune.cluster.inventory import most_ranks
 from cptune.cluster.session import joined_cluster, ready_for_calls
 from cptune.domain.candidate import Candidate
 from cptune.domain.proof import Proof, join_checks
@@ -19,8 +20,6 @@ from cptune.search.prepare import prepare
 from topology.discover import discover
 from topology.nouns import Topology
 from topology.words import suggestion
-
-_RANKS_PER_PROCESSOR = 8  # a rank is a process that imports torch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +62,7 @@ def run_verify(
 
     Args:
         spec: Whose legal set the candidates are of.
-        keys: The candidates; if none, a few that have every two axis values that go together.
+        keys: The candidates; if none, a few that share out the pairs of axis values.
         most: How many of those at most.
         address: "local", or the address of a Ray cluster.
         on_proof: Told of every proof as it comes.
@@ -79,9 +78,9 @@ def run_verify(
             "cluster.world_size | missing, wanted the number of ranks to prove on",
             hint="set cluster.world_size, or leave --address out to use this machine",
         )
-    prepared = prepare(on_host, topology)
     if topology is not None:
-        refuse_crowding(prepared.spec.cluster.world_size or 0, topology)
+        refuse_crowding(spec.cluster.world_size or 0, topology)
+    prepared = prepare(on_host, topology)
     candidates = prepared.space.candidates
     cover = None if keys else cover_pairs(candidates, most=most)
     chosen = _of_keys(candidates, keys) if cover is None else cover.candidates
@@ -136,13 +135,12 @@ def refuse_crowding(world_size: int, topology: Topology) -> None:
     """Refuse more ranks than this machine can start in reasonable time.
 
     Raises:
-        SpecError: with both numbers and the way out.
+        SpecError: with the number that it can, and the way out.
     """
-    processors = sum(node.cpus or 1 for node in topology.nodes)
-    most = _RANKS_PER_PROCESSOR * processors
+    most = most_ranks(topology)
     if world_size > most:
         raise SpecError(
-            f"cluster.world_size | {world_size} ranks on the {processors} processors of this "
+            f"cluster.world_size | {world_size} ranks are too many for the processors of this "
             f"machine; wanted {most} or fewer",
             hint="give --address of a Ray cluster that has the ranks, or a spec of fewer: what "
             "is proven of a layout does not depend on how often dp repeats it",

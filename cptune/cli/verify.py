@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from cptune.cli.app import Format, app, end_on_signals
+from cptune.errors import SpecError
 from cptune.printing import print_answer, say
+
+_MOST = 12
 
 
 @app.command
@@ -18,7 +20,7 @@ def verify(
     /,
     *,
     candidate: Annotated[tuple[str, ...], Parameter(negative=())] = (),
-    most: Annotated[int, Parameter(validator=Number(gte=1))] = 12,
+    most: int | None = None,
     self_test: Annotated[bool, Parameter(negative=())] = False,
     address: str = "local",
     format: Format = Format.TABLE,
@@ -30,16 +32,20 @@ def verify(
 
     Args:
         spec: A sweep.toml; the built-in quickstart if omitted.
-        candidate: Key of one to prove, may be repeated; if omitted a few that have every two axis
-            values that go together.
-        most: How many of those at most.
+        candidate: Key of one to prove, may be repeated; if omitted a few that share out the pairs
+            of axis values.
+        most: How many of those at most; 12 if omitted.
         self_test: Plant faults instead, one by one: each must be refused.
         address: "local" starts a Ray on this machine; else the address of a Ray cluster.
         format: How to print the result.
     """
     end_on_signals()
     is_json = format is Format.JSON
+    if most is not None and most < 1:
+        raise SpecError(f"--most is {most}; wanted 1 or more")
     if self_test:
+        if spec or candidate or most is not None:
+            raise SpecError("--self-test plants faults in candidates of its own; wanted no others")
         return _plant_faults(address, as_json=is_json)
     from cptune.report.proof import proof_line, verify_view
     from cptune.spec import QUICKSTART, load, load_quickstart
@@ -48,7 +54,7 @@ def verify(
     found = run_verify(
         load(spec) if spec else load_quickstart(QUICKSTART),
         keys=candidate,
-        most=most,
+        most=most or _MOST,
         address=address,
         on_proof=lambda proof: say(proof_line(proof)),
     )

@@ -17,6 +17,7 @@ from topology.merge import join_nodes, least_offset_s
 from topology.nouns import Topology
 
 _INVENTORY_S = 60.0
+_RANKS_PER_PROCESSOR = 8  # a rank is a process that imports torch
 
 
 def discover_cluster(nodes: Sequence[RayNode]) -> Topology:
@@ -55,6 +56,11 @@ def unique_names(nodes: Sequence[RayNode]) -> list[str]:
         name if names.count(name) == 1 else f"{name}#{names[:position].count(name)}"
         for position, name in enumerate(names)
     ]
+
+
+def most_ranks(topology: Topology) -> int:
+    """How many CPU ranks the nodes start in reasonable time, to be asked and not to be timed."""
+    return _RANKS_PER_PROCESSOR * sum(node.cpus or 1 for node in topology.nodes)
 
 
 def cpu_devices(topology: Topology, *, world_size: int) -> list[Device]:

@@ -21,8 +21,7 @@ from cptune.domain.rules import Setting, why_infeasible
 from cptune.domain.study import SweepSpec
 from cptune.domain.support import PLANNED
 from cptune.errors import SpecError
-from cptune.planning.case import case_of
-from cptune.planning.machine import island_rule
+from cptune.planning.machine import build_case, island_rule
 from cptune.planning.nearest import exchanged, lighter, nearest_legal
 from cptune.planning.row import illegal_json, layout_json, mesh_json, row_json, shortage
 from cptune.predict.case import Case
@@ -59,7 +58,7 @@ def explain(
     Raises:
         SpecError: when a size is below one, or the spec does not say enough.
     """
-    case = case_of(spec)
+    case = build_case(spec)
     predictor, setting = Predictor(case, memory=memory_of(case)), setting_of(case)
     as_asked = _candidate(spec, asked, case.machine.world_size)
     candidate = as_asked.canonical()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cptune.domain.documents import DocumentLoad
+from cptune.domain.stack import Stack
 from cptune.domain.study import ClusterSpec, SweepSpec
 from cptune.domain.support import PLANNED
 from cptune.domain.workload import FULL_LENGTHS, Workload
@@ -22,6 +23,7 @@ from cptune.predict.found import (
     smallest_node,
 )
 from topology.errors import TopologyError
+from topology.inputs import cannot_read
 from topology.nouns import Topology
 from topology.words import suggestion
 
@@ -48,11 +50,13 @@ def build_case(spec: SweepSpec) -> Case:
         read_curve(machine.gpu.generation, spec.stack.kernel, spec.model.head_dim)
     except SpecError as exc:
         raise SpecError(f"stack.kernel | {exc}", hint=exc.hint) from exc
+    # CPU processes run the trials' own modules.
+    trials = Stack.EAGER if machine.gpu.generation == "cpu" else None
     return Case(
         model=spec.model,
         workload=spec.workload,
         machine=machine,
-        stack=spec.stack.kind,
+        stack=spec.stack.kind or trials,
         kernel=spec.stack.kernel,
         pipeline=spec.stack.pipeline,
         tp_inputs=spec.stack.tp_inputs,
@@ -84,7 +88,8 @@ def build_machine(cluster: ClusterSpec) -> Machine:
     """The machine of a cluster, from its inventory where there is one.
 
     Raises:
-        SpecError: when the GPU is not known or the number of ranks is not given.
+        SpecError: when the GPU is not known, the number of ranks is not given, or the inventory is
+            not there or lists fewer GPUs.
     """
     found = None if cluster.topology is None else read_topology(Path(cluster.topology))
     gpu = read_gpu(_gpu_name(cluster, found))
@@ -94,6 +99,8 @@ def build_machine(cluster: ClusterSpec) -> Machine:
             "cluster.world_size | missing, wanted the number of ranks to plan for",
             hint="set cluster.world_size, or cluster.topology to an inventory that lists the GPUs",
         )
+    if found is not None and gpu.generation != "cpu":
+        _refuse_crowding(world, found, listed_in=cluster.topology)
     node_size = cluster.gpus_per_node or smallest_node(found) or _NODE_SIZE
     island, link = island_of(gpu, node_size, found)
     network = cluster.network_bytes_per_s or network_of(found) or NETWORK_BYTES_PER_S
@@ -123,10 +130,10 @@ def read_topology(path: Path) -> Topology:
             raise ValueError("it is empty")
         return Topology.from_json(json.loads(text))
     except (OSError, ValueError, TopologyError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) else exc
         raise SpecError(
-            f"cluster.topology | cannot read {path}: {why}",
-            hint="wanted what `cptune topology --format json` prints",
+            f"cluster.topology | {cannot_read(path, exc)}",
+            hint="wanted what `cptune topology --out FILE` writes, by a path that is relative to "
+            "the folder of the spec",
         ) from exc
 
 
@@ -150,6 +157,22 @@ def _gpu_name(cluster: ClusterSpec, found: Topology | None) -> str | None:
             hint="a plan is for one kind: set cluster.gpu",
         )
     return known.pop() if known else None
+
+
+def _refuse_crowding(world: int, found: Topology, *, listed_in: str | None) -> None:
+    """Refuse more ranks than the inventory has GPUs; CPU processes have no such bound.
+
+    Hosts that only the network names have GPUs that nobody counted: nothing is known then.
+    """
+    listed = _gpus(found)
+    named = {host for tier in found.network.tiers for host in tier.nodes}
+    if 0 < listed < world and named <= {node.name for node in found.nodes}:
+        raise SpecError(
+            f"cluster.world_size | {world} ranks, and {listed_in} lists {listed} GPUs; "
+            f"nearest legal: {listed}",
+            hint="to plan for more nodes like these, leave cluster.topology out and give gpu, "
+            "gpus_per_node and network_bytes_per_s",
+        )
 
 
 def _gpus(found: Topology | None) -> int:

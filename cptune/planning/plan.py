@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from cptune.domain.candidate import Candidate
 from cptune.domain.study import SweepSpec
-from cptune.planning.case import case_of
 from cptune.planning.enumerate import enumerate_legal
 from cptune.planning.explain import setting_of
+from cptune.planning.machine import build_case
 from cptune.planning.nearest import lighter
 from cptune.planning.row import layout_json, row_json, shortage_bytes
 from cptune.planning.shortlist import Planned, pareto, worth_measuring
@@ -31,7 +31,7 @@ def plan(spec: SweepSpec, *, top: int = TOP) -> dict[str, object]:
     Raises:
         SpecError: when the spec does not say enough.
     """
-    case = case_of(spec)
+    case = build_case(spec)
     predictor, setting = Predictor(case, memory=memory_of(case)), setting_of(case)
     legal = enumerate_legal(spec.axes, setting)
     kept = [one for one in legal.candidates if not predictor.is_too_big(one)]

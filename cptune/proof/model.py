@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 import torch.distributed as dist
@@ -58,7 +58,8 @@ def check_model(
 ) -> list[Check]:
     """Train the candidate's layout and the whole model on the same batches. Collective."""
     memory = TensorBudget(_BUDGET_BYTES)
-    with memory:
+    place = {"dp_rank": mesh.at.dp, "dp_size": mesh.layout.dp}
+    with memory:  # counts the first steps of a trial, and leaves the timed ones alone
         step = TrainStep(
             candidate,
             shape=fixture.shape,
@@ -69,12 +70,12 @@ def check_model(
             dtype=torch.float64,
             micro_batches=fixture.passes,
         )
-        place = {"dp_rank": mesh.at.dp, "dp_size": mesh.layout.dp}
         loss = step.compute_gradients(load_samples(fixture, **place))
         norm = step.optimizer.gradient_norm()
         gradients = dict(_whole_gradients(step))
-        for index in range(fixture.updates):
-            step.run(load_samples(fixture, **place, step=index))
+        step.optimizer.step()
+    for index in range(1, fixture.updates):
+        step.run(load_samples(fixture, **place, step=index))
     named = [pair for chunk in step.chunks for pair in chunk.named_parameters()]
     weights = {name: _whole(one.detach()) for name, one in named}
     wanted = train_whole(fixture)
@@ -88,7 +89,7 @@ def check_model(
         ),
         _largest(f"{name}: gradients", gradients, wanted.gradients),
         _largest(f"{name}: weights after {fixture.updates} updates", weights, wanted.weights),
-        _replicas(f"{name}: replicas", weights),
+        *_replicas(name, weights, wanted=wanted.weights),
     ]
 
 
@@ -126,22 +127,30 @@ def _largest(name: str, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor
     return Check(name=name, max_error=errors[where], tolerance=TOLERANCE, where=where)
 
 
-def _replicas(name: str, weights: Mapping[str, Tensor]) -> Check:
-    """Weights that two ranks hold and that are not equal bit by bit. Collective."""
+def _replicas(
+    fixture: str, weights: Mapping[str, Tensor], *, wanted: Mapping[str, Tensor]
+) -> Iterator[Check]:
+    """Every parameter is on some rank, and equal bit by bit on all that have it. Collective."""
     own = {
         name: hashlib.sha256(one.contiguous().numpy().tobytes()).hexdigest()
         for name, one in weights.items()
     }
     every: list[dict[str, str]] = [{}] * dist.get_world_size()
     dist.all_gather_object(every, own)
-    seen: dict[str, set[str]] = {}
+    seen: dict[str, set[str]] = {name: set() for name in wanted}
     for digests in every:
-        for parameter, digest in digests.items():
-            seen.setdefault(parameter, set()).add(digest)
-    torn = [parameter for parameter, digests in seen.items() if len(digests) > 1]
-    return Check(
-        name=name, max_error=float(len(torn)), tolerance=0.0, where=torn[0] if torn else ""
-    )
+        for name, digest in digests.items():
+            seen.setdefault(name, set()).add(digest)
+    for what, odd in (
+        ("every parameter", [name for name, digests in seen.items() if not digests]),
+        ("replicas", [name for name, digests in seen.items() if len(digests) > 1]),
+    ):
+        yield Check(
+            name=f"{fixture}: {what}",
+            max_error=float(len(odd)),
+            tolerance=0.0,
+            where=odd[0] if odd else "",
+        )
 
 
 def magnitude(tensor: Tensor) -> float:

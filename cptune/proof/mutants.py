@@ -37,7 +37,10 @@ _RECOMPUTED = Candidate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """One fault, and a candidate that has it."""
+    """One fault, and a candidate that has it.
+
+    `plant` puts a fault of the model there for a while; those of attention are `made_by`.
+    """
 
     name: str
     fault: str
@@ -45,10 +48,6 @@ class Mutant:
     mask: AttentionMask = AttentionMask.CAUSAL
     made_by: type[ContextParallel] = ContextParallel
     plant: Callable[[], AbstractContextManager[None]] = nullcontext
-
-    def planted(self) -> AbstractContextManager[None]:
-        """The time in which a fault of the model is there; nothing for one of attention."""
-        return self.plant()
 
 
 def _of_attention(

@@ -45,11 +45,14 @@ def prove_rank(job: ProofJob) -> tuple[Check, ...]:
     """Every check of the case, as this rank sees it. Collective over the ranks of the layout."""
     from cptune.attention import ContextParallel
     from cptune.proof.mutants import find_mutant
+    from cptune.proof.reference import train_whole
 
     if not job.mutant:
         return _check(job.case, ContextParallel)
     mutant = find_mutant(job.mutant)
-    with mutant.planted():
+    for fixture in job.case.fixtures:
+        train_whole(fixture)  # the reference has no fault planted in it
+    with mutant.plant():
         return _check(job.case, mutant.made_by)
 
 

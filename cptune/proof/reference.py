@@ -6,7 +6,7 @@ Shapes: B batch, T all tokens, H query heads, K kv heads, D head dim.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -76,8 +76,12 @@ def load_samples(fixture: Fixture, *, dp_rank: int, dp_size: int, step: int = 0)
     return found
 
 
+@lru_cache(maxsize=32)
 def train_whole(fixture: Fixture) -> Trained:
-    """Train the whole model on every sample, one sequence at a time."""
+    """Train the whole model on every sample, one sequence at a time.
+
+    Kept: the candidates of a sweep share few fixtures, and a rank is asked for each many times.
+    """
     shape = fixture.shape
     positions_T = torch.arange(fixture.seq_len)
     hidden_TT = hidden_pairs(fixture, ())

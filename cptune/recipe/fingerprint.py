@@ -42,7 +42,7 @@ def stamp_of(
     }
     if lengths:
         mathematics["document_lengths"] = list(lengths)
-    found = _versions()
+    found = installed_versions()
     environment = environment or RankEnvironment(shared=told_variables(os.environ))
     execution = {
         "topology": topology_hash,
@@ -58,7 +58,7 @@ def stamp_of(
     )
 
 
-def _versions() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
     """Versions of what a trial runs on; a package that is not installed is left out."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for package in _PACKAGES:

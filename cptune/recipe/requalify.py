@@ -10,7 +10,6 @@ from typing import Any
 from cptune.domain.candidate import candidate_from_axes
 from cptune.domain.environment import RankEnvironment
 from cptune.domain.recipe import RECIPE_SCHEMA
-from cptune.domain.stamp import Stamp
 from cptune.domain.standing import Condition
 from cptune.domain.workload import AttentionMask, ModelShape, Precision, Workload
 from cptune.proof.fixture import proof_case
@@ -21,7 +20,8 @@ _NOT_SET = "not set"
 def conditions_of(
     recipe: Mapping[str, Any],
     *,
-    stamp: Stamp,
+    topology_hash: str,
+    versions: Mapping[str, str],
     environment: RankEnvironment | None = None,
     model: ModelShape | None = None,
     workload: Workload | None = None,
@@ -30,7 +30,8 @@ def conditions_of(
 
     Args:
         recipe: The content of recipe.json.
-        stamp: Of the hardware and the software as they are now.
+        topology_hash: Of the hardware as it is now.
+        versions: Of the software, by name, likewise.
         environment: Of ranks as they are now; None: not known.
         model: That is to be trained now; None: the recipe's own.
         workload: Likewise.
@@ -45,9 +46,9 @@ def conditions_of(
         Condition(
             what="topology",
             then=recipe["fingerprints"]["topology"],
-            now=stamp.topology or None,
+            now=topology_hash,
         ),
-        *_versions(recipe["versions"], stamp.versions),
+        *_versions(recipe["versions"], versions),
         *_environment(recipe.get("environment"), environment),
         _fixture(recipe),
     ]

@@ -224,13 +224,15 @@ def _cost_lines(answer: Mapping[str, Any]) -> list[str]:
 def _memory_lines(answer: Mapping[str, Any]) -> list[str]:
     """The band, what it is held to, the verdict and why, and what the likely peak is made of."""
     memory = answer["memory"]
-    parts = ("states", "activation", "logits", "comm", "workspace", "reserve")
+    parts = ("states", "activation", "logits", "comm", "workspace")
     size, unit = common_unit(memory[name] for name in _PEAKS)
     held = ", ".join(f"{name} {in_unit(memory[f'{name}_bytes'], size)}" for name in parts)
+    beside = in_unit(memory["reserve_bytes"], size)
     return [
         f"memory: {_fit(memory)}",
         f"fits: {memory['fits']}, {_why_fits(answer)}",
-        f"likely on rank {memory['worst_rank']} of stage {memory['worst_stage']}, {unit}: {held}",
+        f"likely on rank {memory['worst_rank']} of stage {memory['worst_stage']}, {unit}: {held}; "
+        f"reserve {beside} beside it, outside the allocator",
     ]
 
 

@@ -77,7 +77,7 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         f"({bytes_text(allowed)} inside the margin); forward "
         f"{bytes_text(seen.forward_peak_bytes)}, backward {bytes_text(seen.backward_peak_bytes)}",
         *_made_of(seen),
-        f"exposed communication {seen.exposed_share:.1%} of the step: "
+        f"exposed communication {seen.exposed_share:.1%} of {_exposed_in(seen)}: "
         f"tp {seen.tp_exposed_s * 1e3:,.1f}, cp {seen.cp_exposed_s * 1e3:,.1f}, "
         f"dp {seen.dp_exposed_s * 1e3:,.1f}, pp {seen.pp_exposed_s * 1e3:,.1f} ms "
         f"({seen.exposed_method})",
@@ -87,6 +87,12 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         *_expected(recipe),
         *(f"caveat: {one}" for one in recipe.caveats),
     ]
+
+
+def _exposed_in(seen: Measurement) -> str:
+    """The step that a share is of: one is traced, and tracing takes time."""
+    traced_s = seen.traced_step_s
+    return "the step" if traced_s is None else f"the traced step of {traced_s * 1e3:,.0f} ms"
 
 
 def _by_ablation(seen: Measurement) -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from cptune.domain.proof import Proof, proof_from_json
 from cptune.errors import LedgerError
-from cptune.store.files import remove_temporaries, write_durably
+from cptune.store.files import remove_temporaries, sha256_of, write_durably
 
 PROOFS = "proofs"
 
@@ -54,7 +53,7 @@ def read_proof(directory: Path, candidate_key: str, *, execution: str) -> Proof 
 
 def _digest(content: Mapping[str, object]) -> str:
     """Of everything that a file says, so that no figure of it can be another one unseen."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return sha256_of(json.dumps(content, sort_keys=True).encode())
 
 
 def _path(directory: Path, candidate_key: str) -> Path:

@@ -1,12 +1,15 @@
 """The proof on real ranks: it accepts every kind of candidate, and refuses every planted fault."""
 
 import pytest
+import torch
+import torch.distributed as dist
 from fakes import candidate, model, workload
 
 from cptune.domain.candidate import DataParallelKind, LossKind, Recompute, ShardingKind, Strategy
 from cptune.domain.proof import join_checks
 from cptune.domain.workload import AttentionMask, Precision
 from cptune.proof.fixture import proof_case
+from cptune.proof.model import _replicas
 from cptune.proof.mutants import MUTANTS, SELF_TEST_RANKS, find_mutant
 from cptune.proof.prove import ProofJob, prove_rank, self_test_jobs
 
@@ -65,3 +68,27 @@ def test_every_fault_is_told_and_named_once():
     assert all(mutant.fault.endswith(".") for mutant in MUTANTS)
     with pytest.raises(ValueError, match=r"mutant is 'x'; wanted one of nothing-fetched, "):
         find_mutant("x")
+
+
+def seen_of(weights):
+    wanted = dict.fromkeys(("a", "b"), torch.zeros(1))
+    own = {name: torch.full((1,), value) for name, value in weights[dist.get_rank()].items()}
+    return list(_replicas("causal", own, wanted=wanted))
+
+
+@pytest.mark.parametrize(
+    ("weights", "lost", "torn"),
+    [
+        ([{"a": 1.0}, {"b": 2.0}], "", ""),
+        ([{"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 2.0}], "", ""),
+        ([{"a": 1.0}, {"a": 1.0}], "b", ""),
+        ([{"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 3.0}], "", "b"),
+    ],
+)
+def test_a_parameter_that_no_rank_has_or_two_have_otherwise_is_named(ranks, weights, lost, torn):
+    checks = join_checks(ranks.run(seen_of, world=2, weights=weights))
+    assert [(one.name, one.where) for one in checks] == [
+        ("causal: every parameter", lost),
+        ("causal: replicas", torn),
+    ]
+    assert [one.passed for one in checks] == [not lost, not torn]

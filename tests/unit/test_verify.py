@@ -38,7 +38,7 @@ def machine(cpus):
 
 def test_more_ranks_than_the_machine_can_start_are_refused_with_the_way_out():
     refuse_crowding(16, machine(2))
-    with pytest.raises(SpecError, match=r"17 ranks on the 2 processors .*wanted 16 or fewer"):
+    with pytest.raises(SpecError, match=r"17 ranks are too many .*wanted 16 or fewer"):
         refuse_crowding(17, machine(2))
 
 
@@ -47,6 +47,7 @@ def test_more_ranks_than_the_machine_can_start_are_refused_with_the_way_out():
     [
         (2, ["--candidate", "nope"], "'nope' is none of the"),
         (2, ["--most", "0"], "--most"),
+        (2, ["--self-test"], "--self-test plants"),
         (4096, [], "cluster.world_size | 4096 "),
     ],
 )

@@ -87,11 +87,13 @@ def test_a_planted_wait_is_found_from_other_sizes_and_given_to_slow_rows_alone()
         for world, root in ((32, 2), (128, 4), (512, 8))
     ]
     kept = told(row(footprint=HEAVY, **WIDE))
-    table, with_stack = with_wait([*slow, kept])
+    (table, by_rule), with_stack = with_wait([*slow, kept])
     assert [line[2] for line in table.rows] == ["50"] * 3
     assert [ratio(with_stack(one)) for one in (*slow, kept)] == pytest.approx([1.0] * 4, abs=1e-3)
     assert all(ratio(one) < 0.9 for one in slow)
     assert with_stack(kept) == kept
+    (used,) = (line for line in by_rule.rows if line[-1] == "used")
+    assert used[2:4] == ["3", "0.0%"]
 
 
 def test_a_wait_that_is_no_constant_is_not_hidden_by_the_fit():

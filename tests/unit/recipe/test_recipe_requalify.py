@@ -47,7 +47,8 @@ def recipe_of(**changes):
 
 
 def odd(recipe, *, stamp=STAMPED, environment=ENVIRONMENT, **training):
-    found = conditions_of(recipe, stamp=stamp, environment=environment, **training)
+    now = {"topology_hash": stamp.topology, "versions": stamp.versions}
+    found = conditions_of(recipe, **now, environment=environment, **training)
     return {one.what: one.standing.value for one in found if one.standing is not Standing.SAME}
 
 
