@@ -103,12 +103,14 @@ class SweepProcesses:
         self.folder, self.runs = folder, folder / "runs"
         self.marker = uuid.uuid4().hex
         (folder / "home").mkdir()
-        self.environment = os.environ | {
+        # A Ray that this process runs leaves words in os.environ, such as the authentication
+        # whose token lies in another HOME; with them no second Ray starts.
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        self.environment = kept | {
             MARKER: self.marker,
             "HOME": str(folder / "home"),
             "RAY_TMPDIR": str(folder),
         }
-        self.environment.pop("RAY_ADDRESS", None)
 
     def write(self, name: str, **sections: dict[str, object]) -> Path:
         """Write NAME.toml: the tiny sweep with some keys changed."""
