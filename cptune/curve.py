@@ -96,7 +96,7 @@ def run_curve(
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=ranks))
             resolved = settle_devices(resolved, topology)
         ready = stack.enter_context(ready_for_trials(resolved, nodes=nodes, topology=topology))
-        for caveat in caveats_of(ready.gang.environment()):
+        for caveat in caveats_of(ready.gang.environment(), versions=ready.gang.versions()):
             told.note(caveat)
 
         def keep(row: CurveRow, rows: Sequence[CurveRow]) -> None:

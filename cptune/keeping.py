@@ -41,10 +41,13 @@ def keep_recipe(
         capacity_bytes=limits.capacity_bytes,
         certificate=choice.certificate,
         controls=choice.controls,
-        versions=stamp.versions,
+        versions=stamp.versions.texts(),
         fingerprints=stamp.fingerprints,
         environment=stamp.environment,
-        caveats=(*caveats_of(stamp.environment), *why_other_execution(judged, stamp.execution)),
+        caveats=(
+            *caveats_of(stamp.environment, versions=stamp.versions),
+            *why_other_execution(judged, stamp.execution),
+        ),
         commands=(f"cptune sweep {run.spec_path} --name {spec.name}-again",),
         proof=proof,
     )

@@ -13,8 +13,8 @@ from cptune.domain.environment import RankEnvironment
 from cptune.domain.standing import Condition
 from cptune.domain.study import SweepSpec
 from cptune.errors import SpecError
-from cptune.recipe.fingerprint import installed_versions
 from cptune.recipe.requalify import check_schema, conditions_of
+from cptune.versions import installed_versions
 from topology.discover import discover
 from topology.inputs import cannot_read
 
@@ -24,8 +24,8 @@ def requalify(
 ) -> list[Condition]:
     """The conditions of a recipe, as they are on this machine, or on the nodes of a Ray cluster.
 
-    Actors are asked for their environment, one a rank; where they are too many for this
-    machine it is not known.
+    Actors are asked for their environment and versions, one a rank. Where they are too many for
+    this machine the environment is not known, and the versions are those of this process.
 
     Args:
         path: A recipe.json.
@@ -38,20 +38,21 @@ def requalify(
     """
     recipe = _read(path)
     environment: RankEnvironment | None = None
+    versions = installed_versions()
     here = discover() if address == LOCAL else None
     if here is None or len(recipe["mesh"]) <= most_ranks(here):
         with (
             joined_cluster(address, ranks=len(recipe["mesh"])) as (nodes, topology),
             ready_for_calls(nodes=nodes, topology=topology, ranks=len(recipe["mesh"])) as ranks,
         ):
-            environment = ranks.gang.environment()
+            environment, versions = ranks.gang.environment(), ranks.gang.versions().texts()
     else:
         topology = here
     try:
         return conditions_of(
             recipe,
             topology_hash=topology.content_hash,
-            versions=installed_versions(),
+            versions=versions,
             environment=environment,
             model=None if spec is None else spec.model,
             workload=None if spec is None else spec.workload,

@@ -97,6 +97,7 @@ class _World:
     capacity_bytes: int
     run: RunOnRanks
     environment: RankEnvironment
+    versions: RankEnvironment
 
 
 def load_spec(path: Path | None, *, runs: Path, name: str | None, resume: bool) -> SweepSpec:
@@ -169,8 +170,9 @@ def run_sweep(
             capacity_bytes=ready.capacity_bytes,
             run=RunOnGang(ready.gang),
             environment=ready.gang.environment(),
+            versions=ready.gang.versions(),
         )
-        for caveat in caveats_of(world.environment):
+        for caveat in caveats_of(world.environment, versions=world.versions):
             observer.note(caveat)
         opened = _Opened(run=run, sampler=sampler, documents=documents)
         return _search(prepared, opened, world=world, observer=observer)
@@ -204,6 +206,7 @@ def _search(prepared: Prepared, opened: _Opened, *, world: _World, observer: Obs
         topology_hash=world.topology.content_hash,
         lengths=documents.pool,
         environment=world.environment,
+        versions=world.versions,
     )
     seams = replace(
         _seams(spec, opened, world=world, predictor=predictor, observer=observer),

@@ -8,6 +8,7 @@ from cptune.domain.candidate import (
     ShardingKind,
     Strategy,
 )
+from cptune.domain.environment import RankEnvironment
 from cptune.domain.layout import ParallelLayout
 from cptune.domain.outcome import (
     EdgeReport,
@@ -31,7 +32,12 @@ from cptune.spec import parse
 
 Outcome = Measurement | Failure
 
-STAMP = Stamp(convergence="c" * 64, execution="e" * 64, topology="t" * 64, versions={"cptune": "0"})
+STAMP = Stamp(
+    convergence="c" * 64,
+    execution="e" * 64,
+    topology="t" * 64,
+    versions=RankEnvironment(shared={"cptune": "0"}),
+)
 NOW = "2026-01-02T03:04:05.678+00:00"
 
 

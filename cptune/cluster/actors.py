@@ -15,6 +15,7 @@ from cptune.cluster.seats import Seen
 from cptune.domain.environment import told_variables
 from cptune.domain.outcome import Failure, RankReport
 from cptune.domain.probe import EdgeReading
+from cptune.versions import installed_versions
 from topology.nvml import read_uuids
 
 _Given = TypeVar("_Given")
@@ -31,12 +32,13 @@ class RankActor:
 
     def __init__(self, *, threads: int) -> None:
         # Here and not above: the driver knows this class too, and does without torch.
-        from cptune.bench import mesh, probe, rank
+        from cptune.bench import mesh, probe, rank, software
 
         mesh.use_threads(threads)
         self._open_store = mesh.open_store
         self._run_rank = rank.run_rank
         self._probe_rank = probe.probe_rank
+        self._torch_parts = software.torch_parts
         self._store: object = None
 
     def identify(self) -> Seen:
@@ -50,6 +52,7 @@ class RankActor:
             gpu_id=gpu,
             gpu_uuid=None if gpu is None else _uuid(gpu),
             environment=told_variables(os.environ),
+            versions={**installed_versions(), **self._torch_parts()},
             stderr=own_stderr(),
         )
 

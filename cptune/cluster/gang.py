@@ -184,6 +184,17 @@ class Gang:
             [(device.node, self._seen[device.name].environment) for device in self._devices]
         )
 
+    def versions(self) -> RankEnvironment:
+        """The versions of what the ranks run on, likewise.
+
+        Raises:
+            ClusterError: as `ready`.
+        """
+        self.ready()
+        return join_environments(
+            [(device.node, self._seen[device.name].versions) for device in self._devices]
+        )
+
     def last_words(self, device: Device) -> str:
         """The end of what the actor of a device wrote to its standard error."""
         seen = self._seen[device.name]

@@ -16,7 +16,8 @@ class Seen:
     """Where an actor came up: its Ray node, its process, and what Ray and the driver call its GPU.
 
     None: it has no GPU, or the driver does not tell. `environment` are the variables that its
-    libraries read, and `stderr` the file of its node that its standard error goes to.
+    libraries read, `versions` those of what it runs on, and `stderr` the file of its node that its
+    standard error goes to.
     """
 
     node_id: str
@@ -24,6 +25,7 @@ class Seen:
     gpu_id: str | None = None
     gpu_uuid: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
     stderr: str | None = None
 
 

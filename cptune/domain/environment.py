@@ -1,4 +1,4 @@
-"""The variables that the libraries of the ranks read: where all ranks agree, and where they differ.
+"""What ranks have by name, variables or versions: where all agree, and where they differ.
 
 What counts is the environment of the ranks, on whatever node they run, and not that of the driver.
 """
@@ -19,7 +19,9 @@ Values = Mapping[str, str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEnvironment:
-    """What the ranks have. `shared` is equal on all; `differing` has each other variable by place.
+    """What the ranks have: the variables that their libraries read, or versions of software.
+
+    `shared` is equal on all; `differing` has each other one by place.
 
     A place is the name of a node, or "NODE rank RANK" where the ranks of one node differ.
     """
@@ -36,6 +38,11 @@ class RankEnvironment:
         if name in self.shared:
             return {"": self.shared[name]}
         return self.differing.get(name, {})
+
+    def texts(self) -> dict[str, str]:
+        """Each name in words: its value, or its values with their places."""
+        differing = {name: _by_value(values) for name, values in self.differing.items()}
+        return {**self.shared, **differing}
 
     def why_differing(self) -> list[str]:
         """One sentence for each variable in which the ranks differ."""

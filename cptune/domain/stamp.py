@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cptune.domain.environment import RankEnvironment
@@ -14,13 +13,13 @@ class Stamp:
 
     `convergence` must be equal over a study: model, global batch, sequence, mask, precision,
     optimizer, seed. `execution` changes with the hardware, the libraries or the environment, which
-    is that of the ranks.
+    are those of the ranks.
     """
 
     convergence: str
     execution: str
     topology: str
-    versions: Mapping[str, str]
+    versions: RankEnvironment
     environment: RankEnvironment = field(default_factory=RankEnvironment)
 
     @property

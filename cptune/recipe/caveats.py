@@ -21,9 +21,10 @@ class Distortion:
     source: str
 
 
-def caveats_of(environment: RankEnvironment) -> tuple[str, ...]:
-    """Which variables of the ranks distort the timing, and in which the ranks differ."""
-    return (*_why_distorted(environment), *environment.why_differing())
+def caveats_of(environment: RankEnvironment, *, versions: RankEnvironment) -> tuple[str, ...]:
+    """Which variables of the ranks distort the timing, and in what the ranks differ."""
+    differing = (*environment.why_differing(), *versions.why_differing())
+    return (*_why_distorted(environment), *differing)
 
 
 def why_other_execution(trials: Sequence[Trial], execution: str) -> tuple[str, ...]:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib import metadata
 
 from cptune.domain.environment import RankEnvironment, told_variables
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec
 from cptune.domain.workload import FULL_LENGTHS
-
-_PACKAGES = ("cptune", "torch", "ray", "optuna", "numpy", "pyarrow", "flash-attn")
+from cptune.versions import installed_versions
 
 
 def stamp_of(
@@ -24,6 +21,7 @@ def stamp_of(
     topology_hash: str,
     lengths: Sequence[int] = (),
     environment: RankEnvironment | None = None,
+    versions: RankEnvironment | None = None,
 ) -> Stamp:
     """Stamp a spec on this machine as it is now.
 
@@ -33,6 +31,7 @@ def stamp_of(
         lengths: Those that documents have. They stand for the name under which the spec found
             them, which differs between machines.
         environment: The variables of the ranks; those of this process where there are no others.
+        versions: Of the ranks' software; likewise.
     """
     shape = {name: value for name, value in asdict(spec.model).items() if name != "preset"}
     mathematics: dict[str, object] = {
@@ -42,31 +41,20 @@ def stamp_of(
     }
     if lengths:
         mathematics["document_lengths"] = list(lengths)
-    found = installed_versions()
+    versions = versions or RankEnvironment(shared=installed_versions())
     environment = environment or RankEnvironment(shared=told_variables(os.environ))
     execution = {
         "topology": topology_hash,
-        "versions": found,
+        "versions": versions.texts(),
         "environment": environment.to_json(),
     }
     return Stamp(
         convergence=_digest(mathematics),
         execution=_digest(execution),
         topology=topology_hash,
-        versions=found,
+        versions=versions,
         environment=environment,
     )
-
-
-def installed_versions() -> dict[str, str]:
-    """Versions of what a trial runs on; a package that is not installed is left out."""
-    found = {"python": platform.python_version(), "platform": platform.platform()}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _digest(facts: Mapping[str, object]) -> str:

@@ -47,7 +47,8 @@ def main() -> None:
                 found = gang.environment()
                 answer = {
                     "environment": found.to_json(),
-                    "caveats": caveats_of(found),
+                    "versions": gang.versions().texts(),
+                    "caveats": caveats_of(found, versions=gang.versions()),
                     "words": [aborted(gang, devices[rank]) for rank in (0, 3)],
                 }
         sys.stdout.write(json.dumps(answer))

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ def test_nodes_that_differ_are_told_by_name_and_no_secret_is(processes):
     assert set(differing) == {"NCCL_IB_HCA", "TORCH_DISTRIBUTED_DEBUG"}
     first, second = sorted(differing["NCCL_IB_HCA"], key=str)
     assert {differing["NCCL_IB_HCA"][first], differing["NCCL_IB_HCA"][second]} == {"mlx5_0", None}
+    assert found["versions"]["torch"] == metadata.version("torch")
     assert "hush" not in out
     said = found["caveats"]
     assert any(f"ran with {DISTORTED}" in one for one in said), said

@@ -89,7 +89,7 @@ def test_the_rest_of_the_environment_changes_nothing(monkeypatch):
 
 def test_versions_name_what_a_trial_runs_on():
     assert {"python", "platform", "cptune", "torch", "ray", "optuna", "numpy", "pyarrow"} <= set(
-        STAMP.versions
+        STAMP.versions.shared
     )
     assert STAMP.fingerprints == {
         "convergence": STAMP.convergence,

@@ -18,7 +18,13 @@ CP2 = candidate(cp=2, dp=2)
 SPEC = sweep_spec()
 FIXTURE = proof_case(CP2, model=SPEC.model, workload=SPEC.workload).digest
 ENVIRONMENT = RankEnvironment(shared={"OMP_NUM_THREADS": "1"})
-STAMPED = replace(STAMP, versions={"torch": "2.13.0", "python": "3.11.7"})
+
+
+def with_versions(**versions):
+    return replace(STAMP, versions=RankEnvironment(shared=versions))
+
+
+STAMPED = with_versions(torch="2.13.0", python="3.11.7")
 
 
 def recipe_of(**changes):
@@ -37,7 +43,7 @@ def recipe_of(**changes):
         "capacity_bytes": 1000,
         "certificate": (),
         "controls": (),
-        "versions": STAMPED.versions,
+        "versions": STAMPED.versions.texts(),
         "fingerprints": STAMPED.fingerprints,
         "environment": ENVIRONMENT,
         "commands": (),
@@ -47,7 +53,7 @@ def recipe_of(**changes):
 
 
 def odd(recipe, *, stamp=STAMPED, environment=ENVIRONMENT, **training):
-    now = {"topology_hash": stamp.topology, "versions": stamp.versions}
+    now = {"topology_hash": stamp.topology, "versions": stamp.versions.texts()}
     found = conditions_of(recipe, **now, environment=environment, **training)
     return {one.what: one.standing.value for one in found if one.standing is not Standing.SAME}
 
@@ -61,10 +67,10 @@ def test_nothing_has_changed_on_the_same_machine():
     ("changes", "what"),
     [
         ({"stamp": replace(STAMPED, topology="x" * 64)}, "topology"),
-        ({"stamp": replace(STAMPED, versions={"torch": "3", "python": "3.11.7"})}, "torch"),
-        ({"stamp": replace(STAMPED, versions={"python": "3.11.7"})}, "torch"),
+        ({"stamp": with_versions(torch="3", python="3.11.7")}, "torch"),
+        ({"stamp": with_versions(python="3.11.7")}, "torch"),
         (
-            {"stamp": replace(STAMPED, versions={**STAMPED.versions, "flash-attn": "2.8"})},
+            {"stamp": with_versions(**STAMPED.versions.shared, **{"flash-attn": "2.8"})},
             "flash-attn",
         ),
         (
