@@ -19,6 +19,7 @@ from cptune.cluster.inventory import cpu_devices
 from cptune.cluster.ray_launcher import RayLauncher
 from cptune.cluster.session import joined_cluster
 from cptune.domain.candidate import Candidate
+from cptune.domain.environment import RankEnvironment
 from cptune.domain.outcome import Measurement, RankReport, measurement_from, slowest_steps
 from cptune.domain.placement import Device, Placement, place
 from cptune.domain.stamp import Stamp
@@ -248,7 +249,9 @@ def drive() -> tuple[list[int], int]:
                     capacity_bytes=64_000_000, memory_margin=0.1, objective=spec.objective
                 ),
                 budget=budget,
-                stamp=Stamp(convergence="c", execution="e", topology="t", versions={}),
+                stamp=Stamp(
+                    convergence="c", execution="e", topology="t", versions=RankEnvironment()
+                ),
                 seams=Seams(
                     sampler=sampler,
                     launcher=_Instant(spec),
