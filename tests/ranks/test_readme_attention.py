@@ -1,4 +1,4 @@
-"""The training loop of the README, as it stands there, on gloo ranks and in one process."""
+"""The training loop of the attention's README, as it stands there, on gloo ranks and in one process."""
 
 import re
 from pathlib import Path
@@ -9,13 +9,12 @@ import torch
 from rank_pool import RankPool
 from torch import Tensor
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[2] / "cptune" / "attention" / "README.md"
 
 
 def training_loop() -> str:
     """Its code, without what torchrun's processes need and these have."""
-    section = README.read_text().split("## The attention alone")[1]
-    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     started = 'dist.init_process_group("nccl" if gpu else "gloo")\n'
     ended = "dist.destroy_process_group()"
     assert started in code
