@@ -12,6 +12,7 @@ from typing import NoReturn, get_args
 from cyclopts import App, ArgumentCollection
 
 from cptune import __version__
+from cptune.cli.lost_stops import keep_stops
 from cptune.errors import SpecError
 from cptune.printing import say
 from topology.outputs import why_overwritten
@@ -90,6 +91,7 @@ def end_on_signals() -> None:
 
     A hang-up that is ignored, as by nohup, stays so.
     """
+    keep_stops()
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _terminate)

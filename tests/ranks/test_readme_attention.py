@@ -1,4 +1,4 @@
-"""The training loop of the attention's README, as it stands there, on gloo ranks and in one process."""
+"""The training loop of the attention's README on gloo ranks and in one process."""
 
 import re
 from pathlib import Path

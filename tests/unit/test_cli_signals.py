@@ -24,6 +24,20 @@ main()
 """
 
 
+#: A signal inside a finalizer, where Python throws away what its handler raises.
+LOST = """
+import signal, sys, time
+from cptune.cli.app import end_on_signals
+class Gone:
+    def __del__(self):
+        {first}
+        signal.raise_signal({number})
+end_on_signals()
+Gone()
+time.sleep(3)
+"""
+
+
 def ended(*numbers, module, before=""):
     """Exit code and stderr of a process that these signals are sent to during an import."""
     code = SLOW.format(module=module, before=before)
@@ -69,3 +83,21 @@ def test_a_command_that_starts_processes_lets_an_ignored_hang_up_be(handler):
     finally:
         for number, kept in before.items():
             signal.signal(number, kept)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -2)])
+def test_a_stop_that_python_threw_away_comes_again(number, code):
+    ended = run_lost(number)
+    assert ended.returncode == code
+    assert "Exception ignored" not in ended.stderr
+
+
+def test_another_error_of_a_finalizer_is_still_printed():
+    ended = run_lost(signal.SIGTERM, first="raise ValueError('of its own')")
+    assert ended.returncode == 0
+    assert "ValueError: of its own" in ended.stderr
+
+
+def run_lost(number, *, first="pass"):
+    code = LOST.format(number=int(number), first=first)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=15)
