@@ -10,9 +10,9 @@ there was no result. In the later one every collective is checked by the hosts b
 A plan is told so by `[stack] check_s`. What a check takes for each rank is one constant, of rows
 with pipelines alone: none that is scored here, and none of the same number of GPUs. A row's peak is
 not used to predict its memory. What tells a row, a fifth between the footprints and the widest gap
-of the peaks, was chosen with times in sight: the table by rule shows how much hangs on it. (Without
-tensor parallelism nine peaks in ten lie within 0.094 of a footprint, in logarithm: twice that is a
-fifth.)
+of the peaks, was chosen with times in sight: the table by rule shows how much hangs on it, and what
+is left where rows of other sizes choose. (Without tensor parallelism nine peaks in ten lie within
+0.094 of a footprint, in logarithm: twice that is a fifth.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from statistics import median
+from math import log
+from statistics import mean, median
 
 from bench.published import Published
 from bench.record import Table
@@ -38,6 +39,7 @@ from cptune.predict.activations import EAGER, HEAVY
 from cptune.predict.memory import MemoryModel
 
 Told = Callable[[Published], Published]
+Loss = Callable[[Sequence[float]], float]
 
 _FAR = 0.30
 _LONGEST_S = 0.01
@@ -118,7 +120,7 @@ def by_kind(groups: dict[str, Sequence[Published]], told: Told) -> Table:
 
 def with_check(
     rows: Sequence[Published], pipelines: Sequence[Published]
-) -> tuple[list[Table], Told]:
+) -> tuple[list[Table], Told, float]:
     """One constant, what a check takes for each rank of its group, from rows that are not scored.
 
     Rows of one number of GPUs get the median of what explains the pipelines of other numbers.
@@ -128,9 +130,11 @@ def with_check(
         pipelines: Those that say what a check takes.
 
     Returns:
-        The tables by size and by rule, and a row with what its peak tells of its stack.
+        The tables by size and by rule, a row with what its peak tells of its stack, and the 90th
+        percentile where rows of other sizes chose what tells.
     """
-    told = _teller(_held_out(rows, pipelines), _RULE)
+    check_s = _held_out(rows, pipelines)
+    told = _teller(check_s, _RULE)
     slow = [one for one in rows if kind_of(one) is Kind.AGAIN]
     lines = list[list[str]]()
     for world in sorted({one.world_size for one in slow}):
@@ -151,7 +155,8 @@ def with_check(
         ),
         rows=lines,
     )
-    return [by_size, _by_rule(rows, _held_out(rows, pipelines))], told
+    by_rule, chosen_tail = _by_rule(rows, check_s)
+    return [by_size, by_rule], told, chosen_tail
 
 
 def every_pipeline(rows: Sequence[Published], pipelines: Sequence[Published]) -> Table:
@@ -199,21 +204,52 @@ def _teller(check_s: Mapping[int, float], rule: Rule) -> Told:
     return told
 
 
-def _by_rule(rows: Sequence[Published], check_s: Mapping[int, float]) -> Table:
-    """How the error of all rows depends on what was chosen to tell them."""
+def _by_rule(rows: Sequence[Published], check_s: Mapping[int, float]) -> tuple[Table, float]:
+    """How the error of all rows depends on what tells them, and what it is where others chose that.
+
+    The rows of each number of GPUs are told by the rule that does best on all other rows.
+    """
     plain = {id(one): ratio(one) for one in rows}
+    checked = {id(one): ratio(_checked(one, check_s)) for one in rows}
+    by_rule = {
+        rule: [(checked if kind_of(one, rule) is Kind.AGAIN else plain)[id(one)] for one in rows]
+        for rule in _OTHER_RULES
+    }
     lines = list[list[str]]()
-    for rule in _OTHER_RULES:
-        told = _teller(check_s, rule)
-        slow = [one for one in rows if kind_of(one, rule) is Kind.AGAIN]
-        ratios = {**plain, **{id(one): ratio(told(one)) for one in slow}}
-        cells = (f"{rule.telling:g}", f"{rule.lowest:g}", str(len(slow)))
-        lines.append([*cells, f"{tail(ratios.values()):.1%}", "used" if rule == _RULE else ""])
-    return Table(
+    for rule, ratios in by_rule.items():
+        told = sum(kind_of(one, rule) is Kind.AGAIN for one in rows)
+        cells = (f"{rule.telling:g}", f"{rule.lowest:g}", str(told), f"{tail(ratios):.1%}")
+        lines.append([*cells, "used" if rule == _RULE else ""])
+    worlds = [one.world_size for one in rows]
+    chosen = [tail(_chosen_elsewhere(worlds, by_rule, loss)) for loss in (tail, _mean_log)]
+    for name, value in zip(("90th percentile", "mean logarithm"), chosen, strict=True):
+        lines.append(["-", "-", "-", f"{value:.1%}", f"chosen on other sizes, by the {name}"])
+    table = Table(
         title="PP=1, all rows: the 90th percentile by the rule that tells which gathered again",
         columns=("footprints apart, x", "lowest share", "told", "90th percentile", ""),
         rows=lines,
     )
+    return table, chosen[0]
+
+
+def _chosen_elsewhere(
+    worlds: Sequence[int], by_rule: Mapping[Rule, Sequence[float]], loss: Loss
+) -> list[float]:
+    """Each row's ratio by the rule whose loss over the rows of other sizes is least."""
+    best = {
+        world: min(
+            by_rule.values(),
+            key=lambda ratios: loss(
+                [one for one, other in zip(ratios, worlds, strict=True) if other != world]
+            ),
+        )
+        for world in set(worlds)
+    }
+    return [best[world][place] for place, world in enumerate(worlds)]
+
+
+def _mean_log(ratios: Sequence[float]) -> float:
+    return mean(abs(log(one)) for one in ratios)
 
 
 def check_that_explains(one: Published) -> float:

@@ -46,7 +46,7 @@ def playbook(rows: Sequence[Published]) -> tuple[list[Table], list[Claim]]:
     floors = {
         name: floor_of(found, noise, rank=spearman, tail=tail) for name, found in groups.items()
     }
-    checks, told = with_check(many, pipelines)
+    checks, told, chosen_tail = with_check(many, pipelines)
     reached = {name: _reached(found, told) for name, found in groups.items()}
     kinds = {
         MANY_NODES: many,
@@ -59,7 +59,7 @@ def playbook(rows: Sequence[Published]) -> tuple[list[Table], list[Claim]]:
         *checks,
         every_pipeline(staged, pipelines),
     ]
-    claims = _tails(many, reached[MANY_NODES])
+    claims = _tails(many, reached[MANY_NODES], chosen_tail)
     return tables, [*claims, *_ranks(floors, reached)]
 
 
@@ -74,7 +74,7 @@ def _reached(rows: Sequence[Published], told: Told) -> Reached:
     )
 
 
-def _tails(many: Sequence[Published], reached: Reached) -> list[Claim]:
+def _tails(many: Sequence[Published], reached: Reached, chosen_tail: float) -> list[Claim]:
     middle = errors(map(ratio, many))[0]
     missed = [one for one in many if abs(ratio(one) - 1) > _TAIL_WANTED]
     again = [one for one in many if kind_of(one) is Kind.AGAIN]
@@ -83,14 +83,19 @@ def _tails(many: Sequence[Published], reached: Reached) -> list[Claim]:
     known = (
         f"{sum(one in again for one in missed)} of the {len(missed)} rows beyond it are among the "
         f"{len(again)} whose peaks say gathered again, which no row publishes; told so, and with "
-        f"the check that pipelines of other sizes say, it is {reached.checked_tail:.1%}"
+        f"the check that pipelines of other sizes say, it is {reached.checked_tail:.1%}, or "
+        f"{chosen_tail:.1%} where other sizes choose the rule that tells"
     )
     name = f"step time, {MANY_NODES}"
     return [
         at_most(f"{name}, median error", middle, 0.12),
         replace(at_most(f"{name}, 90th percentile", reached.tail, _TAIL_WANTED), known_miss=known),
         at_most(f"{name}, 90th percentile, as known", reached.tail, 0.45),
-        at_most(f"{name}, 90th percentile, checked by peak", reached.checked_tail, _TAIL_WANTED),
+        replace(
+            at_most(f"{name}, 90th percentile, checked by peak", chosen_tail, _TAIL_WANTED),
+            known_miss="by a rule that the rows of other sizes choose for each size",
+        ),
+        at_most(f"{name}, 90th percentile, checked by peak, as known", chosen_tail, 0.33),
         at_most(f"{name} up to {_STEADY} GPUs, 90th", tail(map(ratio, steady)), _TAIL_WANTED),
         at_most(f"{name}, {len(other)} not gathered again, 90th", tail(map(ratio, other)), 0.30),
     ]

@@ -85,13 +85,14 @@ def test_a_planted_check_is_found_from_pipelines_of_other_sizes_and_given_to_slo
     pipelines = [told(row(world=world, pp=2, **WIDE), CHECK_S) for world in (32, 64, 128)]
     slow = [told(row(world=world, footprint=EAGER, **WIDE), CHECK_S) for world in (32, 128, 512)]
     kept = told(row(footprint=HEAVY, **WIDE))
-    (table, by_rule), with_stack = with_check([*slow, kept], pipelines)
+    (table, by_rule), with_stack, chosen = with_check([*slow, kept], pipelines)
     assert [line[2] for line in table.rows] == ["300"] * 3
     assert [ratio(with_stack(one)) for one in (*slow, kept)] == pytest.approx([1.0] * 4, abs=1e-3)
     assert all(ratio(one) < 0.9 for one in slow)
     assert with_stack(kept) == kept
     (used,) = (line for line in by_rule.rows if line[-1] == "used")
     assert used[2:4] == ["3", "0.0%"]
+    assert chosen == pytest.approx(0, abs=1e-3)
 
 
 def test_pipelines_of_the_same_size_say_nothing():
@@ -100,9 +101,25 @@ def test_pipelines_of_the_same_size_say_nothing():
         for world, seconds in ((32, 3000e-6), (64, CHECK_S))
     ]
     slow = told(row(world=32, footprint=EAGER, **WIDE), 3000e-6)
-    _, with_stack = with_check([slow], pipelines)
+    kept = told(row(footprint=HEAVY, **WIDE))
+    _, with_stack, _ = with_check([slow, kept], pipelines)
     assert with_stack(slow).case.check_s == pytest.approx(CHECK_S, rel=1e-2)
     assert ratio(with_stack(slow)) < 0.5
+
+
+def test_what_tells_a_size_is_chosen_by_the_others_alone():
+    pipelines = [told(row(world=world, pp=2, **WIDE), CHECK_S) for world in (32, 64, 128)]
+    between = {"footprint": replace(EAGER, gathered=0.3 * HEAVY.gathered), "tp": 16}
+
+    def chosen(check_s):
+        sizes = [(world, n) for world in (32, 128, 512) for n in (2, 4, 8)]
+        rows = [
+            told(row(world=world, micro_batch=n, **between), check_s[world]) for world, n in sizes
+        ]
+        return with_check(rows, pipelines)[2]
+
+    assert chosen(dict.fromkeys((32, 128, 512), CHECK_S)) == pytest.approx(0, abs=1e-3)
+    assert chosen({32: 0.0, 128: 0.0, 512: CHECK_S}) > 0.3
 
 
 def test_every_pipeline_is_shown_as_it_is_and_checked():
