@@ -53,12 +53,12 @@ class Floor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """What the prediction comes to on the same rows, as it is and with the wait of slow rows."""
+    """What the prediction comes to on the same rows, as it is and with the check of slow rows."""
 
     tail: float
-    waited_tail: float
+    checked_tail: float
     rank: float
-    waited_rank: float
+    checked_rank: float
 
 
 def twins(rows: Sequence[Published]) -> list[list[Published]]:
@@ -128,13 +128,13 @@ def floor_table(floors: dict[str, Floor], reached: dict[str, Reached], *, whole:
     for name, one in floors.items():
         got = reached[name]
         drawn = "{1:.1%} ({0:.1%} to {2:.1%})".format(*one.drawn_tail)
-        tails = (f"{one.oracle_tail:.1%}", drawn, f"{got.tail:.1%}", f"{got.waited_tail:.1%}")
+        tails = (f"{one.oracle_tail:.1%}", drawn, f"{got.tail:.1%}", f"{got.checked_tail:.1%}")
         ranks = ["-"] * 4
         if name != whole:
             drawn = "{1:.3f} ({0:.3f} to {2:.3f})".format(*one.drawn_rank)
-            ranks = [f"{one.oracle_rank:.3f}", drawn, f"{got.rank:.3f}", f"{got.waited_rank:.3f}"]
+            ranks = [f"{one.oracle_rank:.3f}", drawn, f"{got.rank:.3f}", f"{got.checked_rank:.3f}"]
         lines.append([name, f"{one.paired} of {one.rows}", *tails, *ranks])
-    columns = ("oracle", "omniscient", "reached", "with the wait")
+    columns = ("oracle", "omniscient", "reached", "with the check")
     return Table(
         title="hf-playbook, PP=1: the floor that twins set, in brackets the 5th to 95th of draws",
         columns=(

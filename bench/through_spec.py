@@ -53,6 +53,6 @@ def _spec(one: Published) -> SweepSpec:
             kernel=one.candidate.kernel,
             pipeline=case.pipeline,
             tp_inputs=case.tp_inputs,
-            tp_wait_s=case.tp_wait_s,
+            check_s=case.check_s,
         ),
     )

@@ -36,16 +36,15 @@ class StackSpec:
     `kind` None: fused under zero1, which is Megatron's, and eager under the rest; a sweep writes
     out what its trials are. `kernel` names the attention kernel whose measured rates are used,
     "auto" the usual one of the GPU. `tp_inputs` None: not known, so the memory band spans both.
-    `tp_wait_s` is what every further rank of a tensor-parallel group adds to each of its
-    collectives before it starts: 0 but where something checks them, as
-    TORCH_DISTRIBUTED_DEBUG=DETAIL does.
+    `check_s` is what each rank of a group adds to the time that a host takes to check a collective
+    before it starts: 0 but where something checks them, as TORCH_DISTRIBUTED_DEBUG=DETAIL does.
     """
 
     kind: Stack | None = None
     kernel: str = "auto"
     pipeline: PipelineSplit = PipelineSplit.EVEN
     tp_inputs: TensorInputs | None = None
-    tp_wait_s: float = 0.0
+    check_s: float = 0.0
 
     def __post_init__(self) -> None:
-        require_range(self, 0.0, 1.0, "tp_wait_s")
+        require_range(self, 0.0, 1.0, "check_s")

@@ -60,7 +60,7 @@ def build_case(spec: SweepSpec) -> Case:
         kernel=spec.stack.kernel,
         pipeline=spec.stack.pipeline,
         tp_inputs=spec.stack.tp_inputs,
-        tp_wait_s=spec.stack.tp_wait_s,
+        check_s=spec.stack.check_s,
         documents=read_documents(spec.workload, world_size=machine.world_size),
     )
 

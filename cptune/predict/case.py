@@ -44,7 +44,7 @@ class Case:
 
     Without a `stack` the distributed optimizer (zero1) is taken for Megatron's and the rest for
     torch's own. `kernel` speaks for candidates that name none. `documents` is what the workload's
-    lengths come to, where its mask uses them. `tp_inputs` and `tp_wait_s` are those of a StackSpec.
+    lengths come to, where its mask uses them. `tp_inputs` and `check_s` are those of a StackSpec.
     """
 
     model: ModelShape
@@ -54,7 +54,7 @@ class Case:
     kernel: str = "auto"
     pipeline: PipelineSplit = PipelineSplit.EVEN
     tp_inputs: TensorInputs | None = None
-    tp_wait_s: float = 0.0
+    check_s: float = 0.0
     constants: Constants = field(default_factory=read_constants)
     documents: DocumentLoad | None = None
 

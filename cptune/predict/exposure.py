@@ -29,13 +29,11 @@ from cptune.predict.traffic import (
 def tensor_exposed(case: Case, candidate: Candidate) -> Passes:
     """Sequence parallelism: four gathers or scatters of the activations each way.
 
-    The two gathers that weight gradients need again run behind them (Megatron-LM). What each one
-    waits for first is hidden behind nothing.
+    The two gathers that weight gradients need again run behind them (Megatron-LM).
     """
     span = axis_span(case, candidate.layout, Axis.TP)
     one = gather_seconds(case, span, tensor_bytes(case, candidate))
-    waited = case.tp_wait_s * (span.size - 1)
-    seconds = 4 * (one * (1 - case.constants.tp_overlap) + waited)
+    seconds = 4 * one * (1 - case.constants.tp_overlap)
     return Passes(forward=seconds, backward=seconds)
 
 

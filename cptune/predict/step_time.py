@@ -9,6 +9,7 @@ from cptune.domain.candidate import Candidate, DataParallelKind, Recompute
 from cptune.domain.layout import Axis
 from cptune.domain.stack import Stack
 from cptune.predict.case import Case
+from cptune.predict.checks import data_checks, layer_checks
 from cptune.predict.exposure import (
     context_exposed,
     data_exposed,
@@ -106,6 +107,7 @@ class LayerTime:
     tensor: Passes
     context: Passes
     experts: Passes
+    checks: Passes  # by the host, beside launching; a part of nothing above
 
     @property
     def whole(self) -> Passes:
@@ -145,13 +147,15 @@ def layer_time(case: Case, candidate: Candidate) -> LayerTime:
         tensor=tensor_exposed(case, candidate),
         context=context_exposed(case, candidate, attention),
         experts=expert_exposed(case, candidate),
+        checks=layer_checks(case, candidate),
     )
 
 
 def stage_time(case: Case, candidate: Candidate, share: StageShare, layer: LayerTime) -> StageTime:
     """A micro-batch through a stage; full recompute runs the forward and its exchanges again.
 
-    A layer whose kernels are shorter than the host takes to launch them lasts as long as the host.
+    A layer whose kernels are shorter than the host takes to check and launch them lasts as long as
+    the host.
     """
     again = 1 if candidate.recompute is Recompute.FULL else 0
     times = 1 + again
@@ -164,7 +168,7 @@ def stage_time(case: Case, candidate: Candidate, share: StageShare, layer: Layer
     streaming = part["elementwise"] + (layer.elementwise.forward / 2 if selective else 0.0)
     compute += streaming - part["elementwise"]
     exchanged = part["tensor"] + part["context"] + part["experts"]
-    launched = case.constants.layer_launch_s * (3 + again) - exchanged
+    launched = case.constants.layer_launch_s * (3 + again) + part["checks"] - exchanged
     even = max(launched, compute - part["waited"])
     compute = max(launched, compute)
     head, loss = head_seconds(case, candidate) if share.head else (0.0, 0.0)
@@ -223,6 +227,7 @@ def predict_step(case: Case, candidate: Candidate, layer: LayerTime | None = Non
     bubble = (others - pace.whole_s) / lay.vpp
     sent = pipeline_exposed(case, candidate, batches)
     data = data_exposed(case, candidate, parameters, layers=share.layers, passes=pace.passes)
+    data += data_checks(case, candidate, layers=share.layers)
     parts = {
         Axis.TP: batches * pace.tensor_s,
         Axis.CP: batches * pace.context_s,

@@ -93,7 +93,7 @@ def trial_stack(asked: StackSpec) -> StackSpec:
     wrong += [
         f"stack.{name} | {seen}, but trials measure what they hold and wait for; "
         "nearest legal: leave it out"
-        for name in ("tp_inputs", "tp_wait_s")
+        for name in ("tp_inputs", "check_s")
         if (seen := getattr(asked, name)) != getattr(trials, name)
     ]
     if wrong:

@@ -188,8 +188,8 @@ def test_a_field_overrides_the_preset():
             "nearest legal: even",
         ),
         (
-            GOOD + "[stack]\ntp_wait_s = 400\n",
-            "s.toml:7: stack | tp_wait_s is 400.0; wanted 0.0 to 1.0",
+            GOOD + "[stack]\ncheck_s = 400\n",
+            "s.toml:7: stack | check_s is 400.0; wanted 0.0 to 1.0",
         ),
         (
             GOOD + "[cluster]\ngather_hops = [[64, 1e-5], [32, 1e-5]]\n",
@@ -347,7 +347,7 @@ specs = st.builds(
         kernel=st.sampled_from(["auto", "fa3"]),
         pipeline=st.sampled_from(PipelineSplit),
         tp_inputs=st.none() | st.sampled_from(TensorInputs),
-        tp_wait_s=st.floats(0, 1),
+        check_s=st.floats(0, 1),
     ),
     axes=st.builds(
         Axes,

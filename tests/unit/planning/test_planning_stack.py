@@ -88,12 +88,17 @@ def test_what_is_done_with_gathered_inputs_moves_the_band_and_nothing_known_span
     assert bands[""]["peak_hi_bytes"] == bands["kept"]["peak_hi_bytes"]
 
 
-def test_a_wait_at_each_collective_is_exposed_by_rank_and_layer():
-    waits, plain = (said(line, tp=4) for line in ("tp_wait_s = 1e-3", ""))
-    batches = 256 // (64 // 4)
-    more = waits["time"]["tp_exposed_s"] - plain["time"]["tp_exposed_s"]
-    assert more == pytest.approx(batches * 32 * 8 * 3 * 1e-3)
-    assert said("tp_wait_s = 1e-3", tp=1)["step_s"] == said(tp=1)["step_s"]
+def test_a_check_of_each_collective_takes_a_time_for_each_rank_of_its_group():
+    one, two = (said(f"check_s = {seconds}", tp=4)["step_s"] for seconds in (10e-3, 20e-3))
+    batches, data_ranks = 256 // (64 // 4), 64 // 4
+    checks = batches * 32 * 10 * 4 + 2 * data_ranks
+    assert two - one == pytest.approx(checks * 10e-3, rel=1e-3)
+
+
+def test_a_check_that_the_device_outlasts_costs_a_layer_nothing():
+    short, plain = (said(line, tp=4)["time"] for line in ("check_s = 10e-6", ""))
+    assert short["compute_s"] == plain["compute_s"]
+    assert short["dp_exposed_s"] - plain["dp_exposed_s"] == pytest.approx(2 * 16 * 10e-6)
 
 
 def test_measured_hops_slow_what_leaves_the_island():

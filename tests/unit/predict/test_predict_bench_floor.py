@@ -1,4 +1,4 @@
-"""What the benchmark says of published rows that do not agree: twins, kinds of run, one wait."""
+"""What the benchmark says of published rows that do not agree: twins, kinds of run, one check."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 from predict_cases import candidate, case
 
 from bench.floor import floor_of, noise_of, twins
-from bench.kinds import Kind, kind_of, wait_that_explains, with_wait
+from bench.kinds import Kind, check_that_explains, every_pipeline, kind_of, with_check
 from bench.published import Published
 from bench.scoring import ratio, spearman, tail
 from cptune.domain.candidate import DataParallelKind
@@ -16,14 +16,14 @@ from cptune.predict.memory import MemoryModel
 from cptune.predict.prediction import Predictor
 
 ZERO1, DDP = DataParallelKind.ZERO1, DataParallelKind.DDP
-ONE_NODE_S = 50e-6
+CHECK_S = 300e-6
 WIDE: dict[str, int] = {"tp": 16, "micro_batch": 8}
 
 
 def row(step_s=1.0, *, kind=ZERO1, footprint=None, world=512, **more):
     """A published row; `footprint` is the one that its peak has, none where it is not known."""
     tp = more.get("tp", 8)
-    sizes = {"tp": tp, "dp": world // tp} | more
+    sizes = {"tp": tp, "dp": world // tp // more.get("pp", 1)} | more
     one = case(seq_len=4096, batch=256, world=world, stack=Stack.EAGER)
     tried = candidate(kind=kind, **sizes)
     peak = footprint and MemoryModel(one).worst(tried, footprint).allocated_bytes
@@ -37,10 +37,10 @@ def row(step_s=1.0, *, kind=ZERO1, footprint=None, world=512, **more):
     )
 
 
-def told(one, wait_s=0.0):
-    """The row as it would be were the prediction right but for a wait at each collective."""
-    waits = replace(one.case, tp_wait_s=wait_s)
-    return replace(one, step_s=Predictor(waits).predict(one.candidate).time.step_s)
+def told(one, check_s=0.0):
+    """The row as it would be were the prediction right but for a check of each collective."""
+    checked = replace(one.case, check_s=check_s)
+    return replace(one, step_s=Predictor(checked).predict(one.candidate).time.step_s)
 
 
 def floor(*rows):
@@ -81,30 +81,59 @@ def test_a_peak_tells_what_was_kept_where_the_footprints_differ():
     assert kind_of(row(tp=1, dp=256, footprint=HEAVY)) is Kind.UNTOLD
 
 
-def test_a_planted_wait_is_found_from_other_sizes_and_given_to_slow_rows_alone():
-    slow = [
-        told(row(world=world, footprint=EAGER, **WIDE), ONE_NODE_S * root)
-        for world, root in ((32, 2), (128, 4), (512, 8))
-    ]
+def test_a_planted_check_is_found_from_pipelines_of_other_sizes_and_given_to_slow_rows_alone():
+    pipelines = [told(row(world=world, pp=2, **WIDE), CHECK_S) for world in (32, 64, 128)]
+    slow = [told(row(world=world, footprint=EAGER, **WIDE), CHECK_S) for world in (32, 128, 512)]
     kept = told(row(footprint=HEAVY, **WIDE))
-    (table, by_rule), with_stack = with_wait([*slow, kept])
-    assert [line[2] for line in table.rows] == ["50"] * 3
+    (table, by_rule), with_stack, chosen = with_check([*slow, kept], pipelines)
+    assert [line[2] for line in table.rows] == ["300"] * 3
     assert [ratio(with_stack(one)) for one in (*slow, kept)] == pytest.approx([1.0] * 4, abs=1e-3)
     assert all(ratio(one) < 0.9 for one in slow)
     assert with_stack(kept) == kept
     (used,) = (line for line in by_rule.rows if line[-1] == "used")
     assert used[2:4] == ["3", "0.0%"]
+    assert chosen == pytest.approx(0, abs=1e-3)
 
 
-def test_a_wait_that_is_no_constant_is_not_hidden_by_the_fit():
-    slow = [
-        told(row(world=world, footprint=EAGER, **WIDE), wait_s)
-        for world, wait_s in ((32, 100e-6), (128, 200e-6), (512, 2000e-6))
+def test_pipelines_of_the_same_size_say_nothing():
+    pipelines = [
+        told(row(world=world, pp=2, **WIDE), seconds)
+        for world, seconds in ((32, 3000e-6), (64, CHECK_S))
     ]
-    _, with_stack = with_wait(slow)
-    assert ratio(with_stack(slow[-1])) < 0.5
+    slow = told(row(world=32, footprint=EAGER, **WIDE), 3000e-6)
+    kept = told(row(footprint=HEAVY, **WIDE))
+    _, with_stack, _ = with_check([slow, kept], pipelines)
+    assert with_stack(slow).case.check_s == pytest.approx(CHECK_S, rel=1e-2)
+    assert ratio(with_stack(slow)) < 0.5
 
 
-def test_a_row_that_is_faster_than_predicted_waits_for_nothing():
+def test_what_tells_a_size_is_chosen_by_the_others_alone():
+    pipelines = [told(row(world=world, pp=2, **WIDE), CHECK_S) for world in (32, 64, 128)]
+    between = {"footprint": replace(EAGER, gathered=0.3 * HEAVY.gathered), "tp": 16}
+
+    def chosen(check_s):
+        sizes = [(world, n) for world in (32, 128, 512) for n in (2, 4, 8)]
+        rows = [
+            told(row(world=world, micro_batch=n, **between), check_s[world]) for world, n in sizes
+        ]
+        return with_check(rows, pipelines)[2]
+
+    assert chosen(dict.fromkeys((32, 128, 512), CHECK_S)) == pytest.approx(0, abs=1e-3)
+    assert chosen({32: 0.0, 128: 0.0, 512: CHECK_S}) > 0.3
+
+
+def test_every_pipeline_is_shown_as_it_is_and_checked():
+    pipelines = [
+        told(row(world=world, pp=2, tp=tp, micro_batch=batch), CHECK_S)
+        for world in (32, 64)
+        for tp, batch in ((8, 4), (16, 8), (16, 2))
+    ]
+    for line in every_pipeline(pipelines, pipelines).rows:
+        assert line[1] == "3"
+        assert line[5:] == ["0.0%", "1.000", "1.000"]
+        assert float(line[3]) < 0.9
+
+
+def test_a_row_that_is_faster_than_predicted_is_not_checked():
     fast = row(1e-3, footprint=EAGER, **WIDE)
-    assert wait_that_explains(fast) == 0.0
+    assert check_that_explains(fast) == 0.0

@@ -246,14 +246,14 @@ def test_the_stack_of_the_trials_is_written_out_and_no_other_taken():
 
 
 def test_what_trials_measure_is_no_word_of_their_stack():
-    asked = StackSpec(tp_inputs=TensorInputs.GATHERED, tp_wait_s=1e-3)
+    asked = StackSpec(tp_inputs=TensorInputs.GATHERED, check_s=1e-3)
 
     with pytest.raises(SpecError) as caught:
         resolve(replace(sweep_spec(), stack=asked), None)
 
     assert str(caught.value).splitlines() == [
         f"stack.{word}, but trials measure what they hold and wait for; nearest legal: leave it out"
-        for word in ("tp_inputs | gathered", "tp_wait_s | 0.001")
+        for word in ("tp_inputs | gathered", "check_s | 0.001")
     ]
 
 
