@@ -1,8 +1,8 @@
 """`srun` and `scontrol` for one host that stands for all nodes of an allocation.
 
-Installed under these names. As slurmd does, srun's tasks run in sessions of their own, a signal to
-srun reaches all of a task's group, and srun ends with the highest code of its tasks. Each call is a
-line of $SLURM_STUB_LOG.
+Installed under these names. As with Slurm, srun's tasks run in sessions of their own with srun's
+standard input, SIGTERM to srun kills them where they stand, and srun ends with the highest code of
+its tasks. Each call is a line of $SLURM_STUB_LOG.
 """
 
 import json
@@ -17,17 +17,16 @@ def srun(words: list[str]) -> int:
     first = next(place for place, word in enumerate(words) if not word.startswith("--"))
     options = dict(word[2:].partition("=")[::2] for word in words[:first])
     tasks = [
-        subprocess.Popen(words[first:], start_new_session=True, stdin=subprocess.DEVNULL)
+        subprocess.Popen(words[first:], start_new_session=True)
         for _ in range(int(options["ntasks"]))
     ]
 
-    def forward(number: int, _: object) -> None:
+    def force(*_: object) -> None:
         for task in tasks:
             if task.poll() is None:
-                os.killpg(task.pid, number)
+                os.killpg(task.pid, signal.SIGKILL)
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        signal.signal(number, forward)
+    signal.signal(signal.SIGTERM, force)
     codes = [task.wait() for task in tasks]
     return max(code if code >= 0 else 128 - code for code in codes)
 

@@ -137,6 +137,22 @@ def test_a_node_that_does_not_come_up_ends_the_job(job, role, said):
     assert job.processes.wait_gone() == {}
 
 
+def test_the_nodes_of_a_script_that_was_killed_end_by_themselves(job):
+    started = job.start("s.toml")
+    wait_for((job.folder / "bin" / "sweep.up").exists, within_s=30, what="the sweep")
+    started.kill()
+    ours = job.processes.left
+
+    def is_over() -> bool:  # what is left is the sweep, which Slurm ends with its step
+        return all("bin/cptune" in words for words in ours().values())
+
+    wait_for(is_over, within_s=10, what="the end of both nodes")
+    assert len(ours()) == 1
+    assert job.scratch_left() == ["cp4211.in"]
+    job.processes.end()
+    started.communicate(timeout=10)
+
+
 def test_jobs_of_one_node_take_ports_of_their_own(job):
     set_code(job, sweep=0)
     with socket.create_server(("", PORT + 1)):
