@@ -4,6 +4,7 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 from slurm_job import JOB_ID, SlurmJob
 from sweep_process import wait_for
 
@@ -17,6 +18,7 @@ def rows(run: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (run / "trials").glob("0*.parquet")}
 
 
+@pytest.mark.timeout(240)
 def test_a_job_that_is_requeued_goes_on_with_its_sweep_and_leaves_nothing(processes):
     job = SlurmJob(processes, BIN)
     spec = processes.write("cut")
