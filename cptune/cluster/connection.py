@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
@@ -43,7 +43,7 @@ class RayNode:
 
 @contextmanager
 def connected(address: str, *, cpus: int, gpus: int | None = None) -> Generator[list[RayNode]]:
-    """Connect to Ray and give its nodes; a local Ray is started for this and ended with it.
+    """Connect to Ray and give its usable nodes; a local Ray is started for this and ended with it.
 
     Until it ends, standard output is standard error: Ray prints there what became of a worker.
 
@@ -61,7 +61,7 @@ def connected(address: str, *, cpus: int, gpus: int | None = None) -> Generator[
         take_signals()
         with redirect_stdout(sys.stderr):
             try:
-                yield _nodes()
+                yield usable_nodes(ray.nodes())
             finally:
                 ray.shutdown()
 
@@ -173,15 +173,21 @@ def _remembering(handler: _Handler, exits: list[SystemExit]) -> _Handler:
     return remember
 
 
-def _nodes() -> list[RayNode]:
-    alive = [
+def usable_nodes(seen: Sequence[Mapping[str, Any]]) -> list[RayNode]:
+    """The living nodes that offer CPUs or GPUs, by name, of what `ray.nodes` tells.
+
+    A node that offers neither, as a head that was started with `--num-cpus=0` for the driver
+    alone, holds no rank and is no part of the topology: it need not be like the others.
+    """
+    living = [
         RayNode(
             node_id=node["NodeID"],
             name=node["NodeManagerHostname"],
             cpus=node["Resources"].get("CPU", 0.0),
             gpus=node["Resources"].get("GPU", 0.0),
         )
-        for node in ray.nodes()
+        for node in seen
         if node["Alive"]
     ]
-    return sorted(alive, key=lambda node: (node.name, node.node_id))
+    offering = [node for node in living if node.cpus or node.gpus]
+    return sorted(offering, key=lambda node: (node.name, node.node_id))

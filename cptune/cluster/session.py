@@ -40,7 +40,7 @@ def joined_cluster(address: str, *, ranks: int) -> Generator[tuple[list[RayNode]
     gpus = None if here is None else sum(len(node.gpus) for node in here.nodes)
     with connected(address, cpus=ranks, gpus=gpus) as nodes:
         if not nodes:
-            raise ClusterError(f"Ray at {address} has no living node")
+            raise ClusterError(f"Ray at {address} has no living node that offers CPUs or GPUs")
         yield nodes, here or discover_cluster(nodes)
 
 

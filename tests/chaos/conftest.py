@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "ray"))
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "deploy"))  # a Slurm of one host
 
 from sweep_process import SweepProcesses, sweep_processes
 

@@ -1,0 +1,18 @@
+"""The marked processes of tests/ray, for the batch script and what it begins."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "ray"))
+
+from sweep_process import SweepProcesses, sweep_processes
+
+
+@pytest.fixture
+def processes() -> Iterator[SweepProcesses]:
+    """Processes of this test; none may be left at its end."""
+    with sweep_processes() as made:
+        yield made
