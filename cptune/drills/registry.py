@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cptune.drills import edges, layouts, links, lost, proofs, records, silent, versions
+from cptune.drills import edges, layouts, links, lost, proofs, records, resumed, silent, versions
 from cptune.drills.finding import Drill
 from cptune.errors import SpecError
 from topology.words import suggestion
@@ -27,6 +27,13 @@ DRILLS: Sequence[Drill] = (
         provoke=silent.provoke,
         judge=silent.judge_batch,
         comes_last=True,
+    ),
+    Drill(
+        name="changed-spec",
+        section="memory curve",
+        failure="a run goes on with half of the batch and with recomputation, and then fits",
+        guard="cptune.opening.open_run",
+        judge=resumed.judge,
     ),
     Drill(
         name="slow-edge",

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from fakes import failed, measured, out_of_memory
 
+from cptune import spec as specs
 from cptune.bench import trace
 from cptune.bench.timeline import Exposure, seconds, union
 from cptune.cli import run
@@ -20,7 +21,7 @@ from cptune.errors import SpecError
 from cptune.search import choose
 from cptune.store.ledger import ParquetLedger
 
-PURE = ["busy-link", "local-win", "torn-ledger"]
+PURE = ["changed-spec", "busy-link", "local-win", "torn-ledger"]
 #: Of the method, each with a failure to provoke.
 SECTIONS = {
     "memory curve",
@@ -68,7 +69,8 @@ def test_without_ranks_failures_are_caught_with_the_words_of_their_guards(capsys
     assert said["busy-link"].startswith("exposed: exposed communication 76.0% of the step")
     assert "33.3% below the best" in said["local-win"]
     assert said["torn-ledger"].count("quarantined trials/") == 2
-    busy = drills[0]["evidence"]["figures"]
+    assert "axes.recompute" in said["changed-spec"]
+    busy = drills[1]["evidence"]["figures"]
     assert busy["busy_share"] == pytest.approx(0.95)
     assert busy["exposed_share_hidden"] == pytest.approx(0.0)
 
@@ -84,6 +86,8 @@ def hides_all(*, compute, communication):
     ("name", "owner", "guard", "blind"),
     [
         ("busy-link", trace, "exposure", hides_all),
+        ("changed-spec", specs, "spec_changes", lambda *_: []),
+        ("changed-spec", specs, "spec_changes", lambda *_: ["axes.recompute changed"]),
         ("local-win", choose, "_slack", lambda verdict, *_: verdict),
         ("torn-ledger", ParquetLedger, "_is_of_run", lambda *_: True),
         ("torn-ledger", ParquetLedger, "_quarantine", lambda *_, **__: None),
