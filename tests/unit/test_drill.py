@@ -4,6 +4,7 @@ import json
 import pkgutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -15,11 +16,13 @@ from cptune.bench.timeline import Exposure, seconds, union
 from cptune.cli import run
 from cptune.domain.outcome import OutcomeKind
 from cptune.drills import lost, silent
-from cptune.drills.finding import Finding
+from cptune.drills import run as drill_run
+from cptune.drills.finding import Drill, Finding
 from cptune.drills.registry import DRILLS, find_drills
 from cptune.errors import SpecError
 from cptune.search import choose
 from cptune.store.ledger import ParquetLedger
+from jobs.drill import main
 
 PURE = ["changed-spec", "busy-link", "local-win", "torn-ledger"]
 #: Of the method, each with a failure to provoke.
@@ -180,3 +183,37 @@ def test_the_list_shows_every_drill_and_asks_for_no_heavy_library():
     drills = json.loads(ran.stdout)["drills"]
     assert [one["name"] for one in drills] == [one.name for one in DRILLS]
     assert {*drills[0]} == {"name", "section", "failure", "guard"}
+
+
+def test_drills_of_one_failure_provoke_it_once_and_what_ends_the_ranks_comes_last(monkeypatch):
+    """The answer has them in the order that they were asked for."""
+    told = []
+
+    def provoke(name):
+        return lambda ranks: told.append(f"{name} on {ranks}")
+
+    def judge(_):
+        return Finding(refused=True, said="", controls={}, figures={})
+
+    ends, stays = provoke("ends"), provoke("stays")
+    given = {"section": "", "failure": "", "guard": "", "judge": judge}
+    drills = [
+        Drill(name="a", provoke=ends, comes_last=True, **given),
+        Drill(name="b", provoke=stays, **given),
+        Drill(name="c", provoke=ends, comes_last=True, **given),
+        Drill(name="d", **given),
+    ]
+    monkeypatch.setattr(drill_run, "_started", lambda address: nullcontext(f"ranks of {address}"))
+    order = []
+    done = drill_run.run_drills(
+        drills, address="x", on_drilled=lambda one: order.append(one.drill.name)
+    )
+    assert told == ["stays on ranks of x", "ends on ranks of x"]
+    assert order == ["d", "b", "a", "c"]
+    assert [one.drill.name for one in done] == ["a", "b", "c", "d"]
+
+
+def test_the_job_is_the_command(monkeypatch, capsys):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    assert main(["local-win"]) == 0
+    assert "1 of 1 failures caught" in capsys.readouterr().err
