@@ -18,6 +18,7 @@ from cptune.domain.candidate import Candidate
 from cptune.domain.curve import Curve, CurveRow, peaks_by_length
 from cptune.domain.guards import (
     why_not_applied,
+    why_other_recompute,
     why_other_start,
     why_unlike,
     why_unlike_batch,
@@ -221,7 +222,8 @@ class CurveStudy:
         if isinstance(outcome, Failure):
             return outcome
         return (
-            why_not_applied(outcome, candidate.layout)
+            why_other_recompute(outcome, candidate)
+            or why_not_applied(outcome, candidate.layout)
             or why_unlike_batch(outcome, candidate.layout)
             or RateGuard(spec, hardware=self._hardware)(outcome, candidate)
             or self._why_unlike(outcome, seq_len=spec.workload.seq_len)

@@ -61,7 +61,7 @@ def probe_cluster(
         gang = Gang(plan.devices, nodes=list(hosts.values()), threads=1)
         try:
             gang.start()
-            readings = _measure(gang, plan, ask=ask)
+            readings = measure_plan(gang, plan, ask=ask)
         finally:
             gang.close()
     plan = replace(plan, notes=(*plan.notes, *_note_transport(plan)))
@@ -98,7 +98,12 @@ def match_nodes(devices: Sequence[Device], *, nodes: Sequence[RayNode]) -> dict[
     return {name: known[name] for name in names}
 
 
-def _measure(gang: Gang, plan: ProbePlan, *, ask: ProbeAsk) -> tuple[EdgeReading, ...]:
+def measure_plan(gang: Gang, plan: ProbePlan, *, ask: ProbeAsk) -> tuple[EdgeReading, ...]:
+    """Measure every edge of a plan on a started gang that holds its devices.
+
+    Raises:
+        ClusterError: when a rank fails.
+    """
     host, port = gang.ready()
     rendezvous = Rendezvous(host=host, port=port, prefix=gang.next_prefix(), timeout_s=_EXCHANGE_S)
     waiting = {

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from math import isfinite
 
+from cptune.domain.candidate import Candidate, Recompute
 from cptune.domain.layout import Axis, ParallelLayout
 from cptune.domain.outcome import Failure, Measurement, OutcomeKind
 from cptune.domain.trial import Trial
 
 #: Of the way from what a shard keeps (1) to what the whole context would (cp).
 _SHARDED = 0.5
+#: Of what an attention call should keep: with less, it is computed again in backward.
+_KEPT = 0.5
 #: fp32 sums in another order differ by about 1e-6; a wrong mask, position or batch by far more.
 LOSS_TOLERANCE = 1e-4
 GRAD_NORM_TOLERANCE = 1e-3
@@ -55,6 +58,31 @@ def _why_not_sharded(measurement: Measurement, layout: ParallelLayout) -> Failur
                     rank=report.rank,
                     node=report.node,
                 )
+    return None
+
+
+def why_other_recompute(measurement: Measurement, candidate: Candidate) -> Failure | None:
+    """A failure when a rank computed attention again in backward, or did not, unlike its candidate.
+
+    Attention that is computed again keeps nothing for backward, any other all that its plan says:
+    a peak that is low for the one reason is no evidence for the other.
+    """
+    wanted = candidate.recompute is Recompute.FULL
+    for report in measurement.ranks:
+        kept = report.kept
+        if kept is None:
+            continue
+        again = kept.attention_bytes < _KEPT * kept.planned_attention_bytes
+        if again != wanted:
+            return Failure(
+                kind=OutcomeKind.NOT_APPLIED,
+                message=f"recompute is {candidate.recompute.value!r}, but rank {report.rank} "
+                f"{'computed attention again in backward' if again else 'kept its attention'}: "
+                f"{kept.attention_bytes} bytes of one call for backward, "
+                f"{kept.planned_attention_bytes} where it is not computed again",
+                rank=report.rank,
+                node=report.node,
+            )
     return None
 
 

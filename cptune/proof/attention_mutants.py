@@ -229,6 +229,32 @@ class LocalPositions(ContextParallel):
         return torch.arange(self.local_len)
 
 
+class SeamLate(ContextParallel):
+    """Positions go on one late where the rows of another rank begin."""
+
+    @property
+    def positions(self) -> Tensor:
+        assert self.group is not None, "a context of one rank has no seam"
+        return super().positions + min(1, self.group.rank())
+
+
+class PaddingAttended(WithPlan):
+    """A shard sees the first of its rows of padding, as if it were a token."""
+
+    def spoil(self, plan: Plan) -> Plan:
+        return recast(plan, _PaddedPlan)
+
+
+class _PaddedPlan(Plan):
+    def schedule(self, rank: int) -> Schedule:
+        right = super().schedule(rank)
+        rows = right.rows
+        if rows == self.partition.local_len:
+            return right
+        more = Slice(q_start=0, q_stop=rows, kv_start=rows, kv_stop=rows + 1, causal=False)
+        return replace(right, local=(*right.local, more))
+
+
 class TokensOutOfOrder(ContextParallel):
     """Ulysses attends the tokens member by member, not in order."""
 

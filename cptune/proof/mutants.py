@@ -89,6 +89,8 @@ MUTANTS: Sequence[Mutant] = (
     _of_attention(attention_mutants.HeadsTiled),
     _of_attention(attention_mutants.WrongScale),
     _of_attention(attention_mutants.LocalPositions),
+    _of_attention(attention_mutants.SeamLate),
+    _of_attention(attention_mutants.PaddingAttended),
     _of_attention(attention_mutants.DocumentsPadded, mask=_PACKED),
     _of_attention(attention_mutants.TokensOutOfOrder, _ULYSSES),
     _of_model(model_mutants.kv_gradients_not_summed, _TENSOR),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
+from cptune.domain.layout import Axis
 from cptune.domain.outcome import Failure, Measurement, OutcomeKind
 from cptune.domain.recipe import CertificateEntry, Control, Evidence
 from cptune.domain.study import Objective
@@ -164,7 +165,11 @@ def _gate(trial: Trial, limits: Limits) -> Verdict:
         return Verdict(trial=trial, ruling=Ruling.OVER_MARGIN, reason=reason, miss=over)
     share, budget = outcome.exposed_share, limits.objective.exposed_comm_share
     if share > budget:
-        reason = f"exposed communication {share:.1%} of the step, budget {budget:.1%}"
+        axis = max(Axis, key=lambda one: getattr(outcome, f"{one.value}_exposed_s"))
+        reason = (
+            f"exposed communication {share:.1%} of the step, most of it over {axis.value}, "
+            f"budget {budget:.1%}"
+        )
         return Verdict(trial=trial, ruling=Ruling.EXPOSED, reason=reason, miss=share - budget)
     return Verdict(trial=trial, ruling=Ruling.CHOSEN, reason="")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cptune.domain import guards
 from cptune.domain.candidate import Candidate
-from cptune.domain.guards import why_not_applied, why_unlike, why_unlike_batch
 from cptune.domain.outcome import RETRIED, Failure, Measurement
 from cptune.domain.proof import Proof
 from cptune.domain.stamp import Stamp
@@ -283,10 +283,11 @@ class SearchLoop:
         seen = ((one, one.measurement) for one in self._trials)
         anchor = next((one for one, its in seen if its and _layers(its) == depth), None)
         return (
-            why_not_applied(outcome, candidate.layout)
+            guards.why_other_recompute(outcome, candidate)
+            or guards.why_not_applied(outcome, candidate.layout)
             or self._seams.guard(outcome, candidate)
-            or why_unlike_batch(outcome, candidate.layout, anchor)
-            or why_unlike(outcome, anchor)
+            or guards.why_unlike_batch(outcome, candidate.layout, anchor)
+            or guards.why_unlike(outcome, anchor)
             or outcome
         )
 

@@ -48,6 +48,8 @@ PROBES = {
     "wrong-scale": {"causal: scale"},
     "documents-padded": {"document: documents leak"},
     "local-positions": {"causal: positions"},
+    "seam-late": {"causal: positions", "causal: gradients"},
+    "padding-attended": {"causal: outputs"},
     "stale-in-backward": {"causal: key gradients", "causal: query gradients"},
     "norm-gradients-not-summed": {"causal: replicas"},
     "running-sum-in-bf16": {"causal: outputs"},

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.distributed as dist
-from fakes import measured
+from fakes import candidate, measured
 from torch import nn
 
 from cptune.attention import ContextParallel
@@ -15,7 +15,7 @@ from cptune.bench.parts import Part
 from cptune.bench.sharding import cut_tensors
 from cptune.bench.step import TrainStep
 from cptune.domain.candidate import Candidate, DataParallelKind, LossKind, Recompute, Strategy
-from cptune.domain.guards import why_not_applied
+from cptune.domain.guards import why_not_applied, why_other_recompute
 from cptune.domain.layout import ParallelLayout
 from cptune.domain.memory import Kept
 from cptune.domain.outcome import OutcomeKind
@@ -241,8 +241,19 @@ def test_a_rank_keeps_what_the_formula_says(ranks, axes):
 
 @pytest.mark.parametrize("axes", NEAR, ids=str)
 def test_a_rank_of_a_pipeline_or_under_recompute_keeps_about_that(ranks, axes):
-    for kept, formula, _, _ in ranks.run(rank_case, world=world_of(axes), **axes):
+    asked = Recompute(axes.get("recompute", "none"))
+    for kept, formula, attention, planned in ranks.run(rank_case, world=world_of(axes), **axes):
         assert 0.7 < kept / formula < 1.1
+        seen = Kept(
+            attention_bytes=attention,
+            planned_attention_bytes=planned,
+            peak_bytes=kept,
+            planned_peak_bytes=formula,
+        )
+        for recompute in Recompute:
+            failure = why_other_recompute(measured(kept=seen), candidate(recompute=recompute))
+            right = (recompute is Recompute.FULL) == (asked is Recompute.FULL)
+            assert (failure is None) == right
 
 
 @pytest.mark.parametrize("cp", [2, 4])

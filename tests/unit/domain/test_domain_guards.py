@@ -5,7 +5,14 @@ import math
 import pytest
 from fakes import candidate, failed, measured, rank_report, trial_of
 
-from cptune.domain.guards import why_not_applied, why_too_fast, why_unlike, why_unlike_batch
+from cptune.domain.candidate import Recompute
+from cptune.domain.guards import (
+    why_not_applied,
+    why_other_recompute,
+    why_too_fast,
+    why_unlike,
+    why_unlike_batch,
+)
 from cptune.domain.layout import ParallelLayout
 from cptune.domain.memory import Kept
 from cptune.domain.outcome import OutcomeKind, measurement_from
@@ -183,3 +190,37 @@ def test_a_rate_at_the_limit_or_without_a_known_limit_passes():
 
     assert why_too_fast(seen, flop=1e9, peak_flop_per_s=1e10) is None
     assert why_too_fast(seen, flop=1e30, peak_flop_per_s=None) is None
+
+
+def keeping(attention_bytes):
+    kept = Kept(
+        attention_bytes=attention_bytes,
+        planned_attention_bytes=1000,
+        peak_bytes=5000,
+        planned_peak_bytes=5000,
+    )
+    return join(rank_report(0), rank_report(1, kept=kept))
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept_bytes"),
+    [(Recompute.NONE, 1000), (Recompute.SELECTIVE, 1000), (Recompute.FULL, 0)],
+)
+def test_attention_that_is_kept_or_computed_again_as_asked_passes(asked, kept_bytes):
+    assert why_other_recompute(keeping(kept_bytes), candidate(dp=2, recompute=asked)) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept_bytes", "said"),
+    [
+        (Recompute.NONE, 0, "recompute is 'none', but rank 1 computed attention again in backward"),
+        (Recompute.SELECTIVE, 0, "recompute is 'selective', but rank 1 computed attention again"),
+        (Recompute.FULL, 1000, "recompute is 'full', but rank 1 kept its attention: 1000 bytes"),
+    ],
+)
+def test_recomputation_that_nobody_asked_for_is_not_applied(asked, kept_bytes, said):
+    failure = why_other_recompute(keeping(kept_bytes), candidate(dp=2, recompute=asked))
+
+    assert failure is not None
+    assert (failure.kind, failure.rank) == (OutcomeKind.NOT_APPLIED, 1)
+    assert failure.message.startswith(said)

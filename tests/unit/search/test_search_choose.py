@@ -51,7 +51,7 @@ def test_every_ruling_with_its_reason():
     assert [one.reason for one in choice.verdicts] == [
         OOM.message,
         "peak 901 B leaves less than the margin of 10% of 1000 B: 1 B too much",
-        "exposed communication 25.0% of the step, budget 20.0%",
+        "exposed communication 25.0% of the step, most of it over cp, budget 20.0%",
         "1,280 tokens/s is 50.0% below the best 2,560 of the search, slack 10.0%",
         "smallest CP that fits, hides its communication and is fast enough",
         "cp 2 does as well within the slack",
