@@ -198,7 +198,9 @@ def _search(prepared: Prepared, opened: _Opened, *, world: _World, observer: Obs
     spec, space, run, documents = prepared.spec, prepared.space, opened.run, opened.documents
     machine = trial_machine(spec.cluster, world.topology, capacity_bytes=world.capacity_bytes)
     predictor = TrialPredictor(spec, machine=machine, documents=documents.load)
+    limits = _limits(spec, documents, predictor=predictor, capacity_bytes=world.capacity_bytes)
     opened.sampler.seed(predictor.fastest(space.candidates, count=_SEEDS))
+    opened.sampler.lead(predictor.predict, room_bytes=limits.allowed_bytes)
     stamp = stamp_of(
         spec,
         topology_hash=world.topology.content_hash,
@@ -209,7 +211,6 @@ def _search(prepared: Prepared, opened: _Opened, *, world: _World, observer: Obs
         _seams(spec, opened, world=world, predictor=predictor, observer=observer),
         prove=Prover(spec, run=world.run, directory=run.path, execution=stamp.execution),
     )
-    limits = _limits(spec, documents, predictor=predictor, capacity_bytes=world.capacity_bytes)
     write_durably(run.topology_path, json.dumps(world.topology.to_json(), indent=1).encode())
     loop = SearchLoop(space, limits=limits, budget=spec.budget, stamp=stamp, seams=seams)
     refuse_other_batch(loop.trials, stamp)

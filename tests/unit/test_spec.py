@@ -104,7 +104,7 @@ def test_defaults_fill_what_is_left_out():
     spec = parse(GOOD, source="s.toml", default_name="other")
 
     assert spec == SweepSpec(name="good", model=model(), workload=workload(precision="bf16"))
-    assert spec.search == SearchSettings(sampler=SamplerName.TPE, seed=0)
+    assert spec.search == SearchSettings(sampler=SamplerName.RESIDUAL_GP, seed=0)
 
 
 def test_a_field_overrides_the_preset():
