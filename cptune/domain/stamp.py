@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cptune.domain.environment import RankEnvironment
+from cptune.domain.launcher import LauncherName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +15,7 @@ class Stamp:
 
     `convergence` must be equal over a study: model, global batch, sequence, mask, precision,
     optimizer, seed. `execution` changes with the hardware, the libraries or the environment, which
-    is that of the ranks.
+    is that of the ranks. `launcher` says who answers the trials.
     """
 
     convergence: str
@@ -22,6 +23,7 @@ class Stamp:
     topology: str
     versions: Mapping[str, str]
     environment: RankEnvironment = field(default_factory=RankEnvironment)
+    launcher: LauncherName = LauncherName.RAY
 
     @property
     def fingerprints(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ Reals: TypeAlias = NDArray[np.float64]
 
 #: Axes are in doublings, so a length of 2 says that layouts a factor of four apart are alike.
 _LENGTHS = (1.0, 2.0, 4.0)
-_SCALES = (0.1, 0.2, 0.4, 0.8)
+_SCALES = (0.1, 0.2, 0.4, 0.8, 1.6)
 #: What is thought likely before there are trials: within a factor of four, with 95%.
 _USUAL_LENGTH, _USUAL_SCALE, _SPREAD = 2.0, 0.2, 0.7
 _NO_SHARE = 1e-9

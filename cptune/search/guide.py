@@ -36,7 +36,9 @@ _WORDS = ("sharding", "strategy", "recompute", "loss", "data_parallel", "kernel"
 _WORD_APART = 0.5**0.5  # two words differ in two of these: together as far as one doubling
 
 _NOISE = 0.03  # of log(step): the same recipe re-run moves by a few percent
-_OFFSET = 2.0  # of log(seen / predicted): how wrong all predictions may be together
+#: Of log(seen / predicted), what all share: with more, one bad first trial blames all predictions
+#: alike, and its neighbours are tried next.
+_OFFSET = 0.5
 _FIRST = 3  # without a prediction, so many are drawn before anything is learnt
 
 #: Of log(room / peak). Without a prediction, about two in three candidates are taken to fit.
@@ -110,7 +112,7 @@ class Guide:
         rows, known = self._rows(keys), self._rows([one.candidate.key for one in seen])
         log_seen = np.array([log(one.measurement.step_s) for one in seen if one.measurement])
         residual = log_seen - self._log_step[known]
-        middle = float(np.median(residual))
+        middle = 0.0 if self._led else float(np.mean(residual))  # seconds have no usual size
         x, y = self._features[known], residual - middle
         kernel = fit_kernel(x, y, offset=_OFFSET, noise=_NOISE)
         asked = np.concatenate([self._features[rows], x])

@@ -66,7 +66,8 @@ def test_readings_that_swing_fit_a_larger_scale_than_calm_ones():
     line = np.arange(8.0)[:, None]
     calm, wild = 0.02 * np.sin(line[:, 0]), 1.5 * np.sin(line[:, 0])
     scales = [fit_kernel(line, y, offset=2.0, noise=0.03).scale for y in (calm, wild)]
-    assert scales[0] < scales[1] == 0.8
+    assert scales[0] == 0.1
+    assert scales[1] >= 0.8
 
 
 @pytest.mark.parametrize(("mean", "sd"), [(0.0, 1.0), (0.5, 0.2), (-0.4, 0.3), (2.0, 0.5)])
