@@ -15,7 +15,8 @@ class Stamp:
 
     `convergence` must be equal over a study: model, global batch, sequence, mask, precision,
     optimizer, seed. `execution` changes with the hardware, the libraries or the environment, which
-    is that of the ranks. `launcher` says who answers the trials.
+    is that of the ranks. `launcher` says who answers the trials, `caveats` what speaks
+    against its answers, and `flags` how it is called again.
     """
 
     convergence: str
@@ -24,6 +25,8 @@ class Stamp:
     versions: Mapping[str, str]
     environment: RankEnvironment = field(default_factory=RankEnvironment)
     launcher: LauncherName = LauncherName.RAY
+    caveats: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
 
     @property
     def fingerprints(self) -> dict[str, str]:

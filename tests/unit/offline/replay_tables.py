@@ -30,7 +30,7 @@ def row(tp=1, cp=1, step_s=1.0, outcome="measured", **changes):
 
 #: Six candidates: the best is tp 2 x cp 2, one runs out of memory.
 ROWS = (
-    row(1, 1, None, "out_of_memory", peak_bytes=3000),
+    row(1, 1, None, "out_of_memory", peak_bytes=3_000_000),
     row(2, 1, 1.3),
     row(4, 1, 1.5),
     row(1, 2, 1.2),
