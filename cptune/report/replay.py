@@ -90,5 +90,6 @@ def _prune_lines(overall: Mapping[str, Any]) -> list[str]:
     """What a search leaves out that ran; the best must never be among it."""
     false, best = overall["false_prunes"], overall["best_pruned"]
     return [
-        f"{false} candidates that ran are pruned by their prediction; the best of {best} workloads"
+        f"{false} candidates that ran are left out by their prediction, the best one in {best} "
+        "workloads"
     ]

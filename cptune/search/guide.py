@@ -2,7 +2,8 @@
 
 The set is finite and small, so the gain is worked out for each open candidate and nothing is
 proposed that is not legal. With a prediction the process is over log(seen / predicted), so that
-trials correct the prediction where it errs, and the first pick is the best predicted.
+trials correct the prediction where it errs, and the first pick is the best predicted of what likely
+fits.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ _FIRST = 3  # without a prediction, so many are drawn before anything is learnt
 _UNKNOWN_ROOM, _UNKNOWN_SPREAD = 0.2, 0.5
 _LEAST_SPREAD, _MOST_SPREAD = 0.03, 0.5
 _SIGMAS = 2 * 1.96  # in the width of a band of 95%
+_LIKELY = 0.5  # before there are trials, what is less likely to fit comes after what is more
 _NO_GAIN = 1e-12
 _LEAST_CHANCE = 1e-12
 
@@ -94,8 +96,8 @@ class Guide:
         if not self._led and len(seen) < _FIRST:
             return min(open_keys, key=self._drawn.__getitem__)
         if not seen:
-            order = self._log_step[self._rows(open_keys)] - np.log(chances)
-            return open_keys[int(np.argmin(order))]
+            steps = self._log_step[self._rows(open_keys)]
+            return open_keys[int(np.lexsort((steps, chances < _LIKELY))[0])]
         mean, sd, best = self._steps(open_keys, seen)
         gains = np.array(
             [
