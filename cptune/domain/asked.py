@@ -61,7 +61,8 @@ class LaunchAsked:
         address: "local" starts a Ray on this machine; else the address of a Ray cluster.
         launcher: ray runs trials; roofline answers with the prediction, replay from a table.
         table: Of a replay: Parquet or CSV, or a run directory.
-        noise: Of answers without hardware: standard deviation of the step, as a share.
+        noise: Of answers without hardware: standard deviation of the step, as a share; if omitted
+            0.02 of roofline, 0 of replay.
         seed: Of the search, in the place of the spec's.
     """
 
