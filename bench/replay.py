@@ -34,9 +34,9 @@ def run() -> Report:
         f"{_SEEDS} seeds, {_NOISE:.0%} noise of log(step); regret is the true step of what looks "
         "best so far over the best, less one; out of memory is the mean of the first 10 trials",
         "tpe begins with the three best predicted, as in a sweep; tpe, cold does not",
-        "how much all predictions may err together (0.5 of log(step)) was chosen with the published "
-        "rows in sight, of 0.3 to 2.0: up to 1.0 it changes little, 2.0 tries neighbours of a bad "
-        "first pick; the planted landscapes were not looked at",
+        "how much all predictions may err together (0.5 of log(step)) was chosen with the "
+        "published rows in sight, of 0.3 to 2.0: up to 1.0 it changes little, 2.0 tries neighbours "
+        "of a bad first pick; the planted landscapes were not looked at",
     ]
     tables, claims = _planted()
     if MEASUREMENTS.is_dir():
