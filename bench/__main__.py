@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from bench import attention, balance, depths, monitor, predict, topology, trial
+from bench import attention, balance, depths, monitor, predict, replay, topology, trial
 from bench.record import write_page
 
 BENCHMARKS = {
@@ -15,6 +15,7 @@ BENCHMARKS = {
     "depths": depths.run,
     "monitor": monitor.run,
     "predict": predict.run,
+    "replay": replay.run,
     "topology": topology.run,
     "trial": trial.run,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from cptune.domain.proof import Proof
 from cptune.domain.recipe import Recipe
 from cptune.domain.stamp import Stamp
@@ -31,6 +33,7 @@ def keep_recipe(
         remove_recipe(run.path)
         return None
     judged = [verdict.trial for verdict in choice.verdicts]
+    again = ("cptune", "sweep", str(run.spec_path), "--name", f"{spec.name}-again")
     recipe = Recipe(
         spec=spec,
         candidate=trial.candidate,
@@ -45,11 +48,13 @@ def keep_recipe(
         fingerprints=stamp.fingerprints,
         environment=stamp.environment,
         caveats=(
+            *stamp.caveats,
             *caveats_of(stamp.environment, versions=stamp.versions),
             *why_other_execution(judged, stamp.execution),
         ),
-        commands=(f"cptune sweep {run.spec_path} --name {spec.name}-again",),
+        commands=(shlex.join([*again, *stamp.flags]),),
         proof=proof,
+        launcher=stamp.launcher,
     )
     write_recipe(run.path, recipe)
     return recipe

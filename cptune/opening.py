@@ -64,6 +64,29 @@ def open_run(
     return run
 
 
+def load_spec(path: Path | None, *, runs: Path, name: str | None, resume: bool) -> SweepSpec:
+    """The spec to run: a file's, or the built-in quickstart under a name that is free in `runs`.
+
+    Raises:
+        SpecError: when the file or the name is wrong.
+    """
+    if path is None and resume:
+        path = runs / (name or specs.QUICKSTART) / "spec.toml"
+    check_path(runs / (name or specs.QUICKSTART))
+    if path is None:
+        return specs.load_quickstart(name or free_name(runs, specs.QUICKSTART))
+    spec = specs.load(path)
+    try:
+        return spec if name is None else replace(spec, name=name)
+    except ValueError as exc:
+        raise SpecError(f"--name | {exc}") from exc
+
+
+def has_run(path: Path) -> bool:
+    """Whether this is the directory of a run that was begun."""
+    return (path / "spec.toml").exists()
+
+
 def curve_directory(spec: SweepSpec, *, runs: Path, name: str | None, resume: bool) -> Path:
     """Where a curve is kept: a fresh `runs/<name>-curve`, or the last one of these to resume.
 

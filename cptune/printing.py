@@ -16,7 +16,7 @@ from cptune.errors import CptuneError
 from cptune.report import summary, tables
 
 if TYPE_CHECKING:
-    from cptune.sweep import Sweep
+    from cptune.searching import Sweep
 
 _PIPE_WIDTH = 120  # columns, where no terminal says how wide it is
 
@@ -72,6 +72,7 @@ def sweep_json(done: Sweep) -> dict[str, object]:
     """What `cptune sweep --format json` prints."""
     return {
         "run": str(done.directory),
+        "launcher": done.launcher.value,
         "recipe": None if done.recipe is None else done.recipe.to_json(),
         "trials": [
             {
@@ -100,12 +101,13 @@ def print_sweep(done: Sweep) -> None:
         )
         for verdict in sorted(done.choice.verdicts, key=lambda one: one.trial.number)
     ]
-    out.print(tables.trials_table(judged))
+    how = f" ({done.launcher.success.value}, nothing ran)" if done.launcher.is_simulated else ""
+    out.print(tables.trials_table(judged, how=how))
     sections = [("Why not", summary.control_lines(judged))]
     if done.recipe is None:
         sections += [("No recipe", summary.nothing_fits_lines(judged))]
     else:
-        sections += [("Recipe", summary.recipe_lines(done.recipe))]
+        sections += [(f"Recipe{how}", summary.recipe_lines(done.recipe))]
         sections += [("Certificate", summary.certificate_lines(done.recipe))]
     sections += [
         (
@@ -115,6 +117,7 @@ def print_sweep(done: Sweep) -> None:
                 has_recipe=done.recipe is not None,
                 program=program,
                 storage=done.spec.storage,
+                flags=done.flags,
             ),
         )
     ]

@@ -25,7 +25,7 @@ from cptune.domain.rules import Setting
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec
 from cptune.domain.timeline import INTERVAL_UNION, Exposed, RankTrace
-from cptune.domain.trial import Trial
+from cptune.domain.trial import Predicted, Trial
 from cptune.domain.workload import ModelShape, Precision, Workload, preset_fields
 from cptune.search.space import SearchSpace
 from cptune.spec import parse
@@ -201,6 +201,17 @@ def measured(
         for rank in range(ranks)
     )
     return measurement_from(reports, tokens_per_step=tokens_per_step)
+
+
+def predicted(step_s: float = 0.1, *, peak_bytes: int = 700) -> Predicted:
+    """An expectation whose band of memory is 12% either way."""
+    return Predicted(
+        step_s=step_s,
+        peak_lo_bytes=int(peak_bytes * 0.88),
+        peak_bytes=peak_bytes,
+        peak_hi_bytes=int(peak_bytes * 1.12),
+        model_version="fake",
+    )
 
 
 def failed(kind: OutcomeKind = OutcomeKind.CRASHED, message: str = "it broke") -> Failure:

@@ -12,6 +12,7 @@ from cptune.domain.candidate import (
     ShardingKind,
     Strategy,
 )
+from cptune.domain.launcher import LauncherName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,45 @@ class Asked:
     sharding: ShardingKind | None = None
     strategy: Strategy | None = None
     stages: int | None = None
+
+
+_USUAL_NOISE = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchAsked:
+    """Who answers the trials.
+
+    Args:
+        address: "local" starts a Ray on this machine; else the address of a Ray cluster.
+        launcher: ray runs trials; roofline answers with the prediction, replay from a table.
+        table: Of a replay: Parquet or CSV, or a run directory.
+        noise: Of answers without hardware: standard deviation of the step, as a share; if omitted
+            0.02 of roofline, 0 of replay.
+        seed: Of the search, in the place of the spec's.
+    """
+
+    address: str = "local"
+    launcher: LauncherName = LauncherName.RAY
+    table: Path | None = None
+    noise: float | None = None
+    seed: int | None = None
+
+    @property
+    def shown_noise(self) -> float:
+        """The noise asked for; of a prediction 2% otherwise, as re-runs have, of a table none."""
+        if self.noise is not None:
+            return self.noise
+        return _USUAL_NOISE if self.launcher is LauncherName.ROOFLINE else 0.0
+
+    def words(self) -> list[str]:
+        """The flags that say the same again; those of Ray go without saying."""
+        if not self.launcher.is_simulated:
+            return []
+        table = [] if self.table is None else ["--table", str(self.table)]
+        seed = [] if self.seed is None else ["--seed", str(self.seed)]
+        noise = ["--noise", f"{self.shown_noise:g}"]
+        return ["--launcher", self.launcher.value, *noise, *table, *seed]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

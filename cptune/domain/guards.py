@@ -111,11 +111,12 @@ def why_unlike(measurement: Measurement, anchor: Trial | None) -> Failure | None
 
     Without an anchor, a first step that is no number is still refused.
     """
-    if not (isfinite(measurement.first_loss) and isfinite(measurement.first_grad_norm)):
+    loss, norm = _first_step(measurement)
+    if not (isfinite(loss) and isfinite(norm)):
         return Failure(
             kind=OutcomeKind.WRONG_RESULT,
-            message=f"first loss is {measurement.first_loss:.8g} and first gradient norm "
-            f"{measurement.first_grad_norm:.8g}; wanted finite numbers",
+            message=f"first loss is {loss:.8g} and first gradient norm {norm:.8g}; wanted finite "
+            "numbers",
         )
     known = None if anchor is None else anchor.measurement
     if anchor is None or known is None:
@@ -126,9 +127,10 @@ def why_unlike(measurement: Measurement, anchor: Trial | None) -> Failure | None
 
 def why_other_start(measurement: Measurement, known: Measurement, *, name: str) -> Failure | None:
     """A failure when the first step is not that of a known measurement, called `name`."""
+    (loss, norm), (known_loss, known_norm) = _first_step(measurement), _first_step(known)
     pairs = (
-        ("loss", measurement.first_loss, known.first_loss, LOSS_TOLERANCE),
-        ("gradient norm", measurement.first_grad_norm, known.first_grad_norm, GRAD_NORM_TOLERANCE),
+        ("loss", loss, known_loss, LOSS_TOLERANCE),
+        ("gradient norm", norm, known_norm, GRAD_NORM_TOLERANCE),
     )
     for what, seen, wanted, tolerance in pairs:
         if abs(seen - wanted) > tolerance * abs(wanted):
@@ -138,6 +140,14 @@ def why_other_start(measurement: Measurement, known: Measurement, *, name: str) 
                 f"{tolerance:g} of each other, as weights and global batch are the same",
             )
     return None
+
+
+def _first_step(measurement: Measurement) -> tuple[float, float]:
+    """Loss and gradient norm of the first step."""
+    loss, norm = measurement.first_loss, measurement.first_grad_norm
+    assert loss is not None, "only what ran is compared"
+    assert norm is not None, "only what ran is compared"
+    return loss, norm
 
 
 def why_unlike_batch(

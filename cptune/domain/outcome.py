@@ -27,6 +27,8 @@ class OutcomeKind(StrEnum):
     """The word in the `outcome` column."""
 
     MEASURED = "measured"
+    PREDICTED = "predicted"  # nothing ran: a launcher without hardware answered
+    REPLAYED = "replayed"  # nothing ran: a stored table answered
     INFEASIBLE = "infeasible"
     OUT_OF_MEMORY = "out_of_memory"
     TIMEOUT = "timeout"
@@ -142,6 +144,9 @@ class RankReport:
 class Measurement:
     """What a candidate cost on real hardware.
 
+    Of a simulated trial it is what was predicted or stored: there are no `ranks`, and what only
+    ranks can see is None.
+
     `step_s` is the median over steps of the slowest rank, `step_ci_share` half its 95% interval
     over itself (None: too few steps), and `noisy` says that this is more than was wanted.
 
@@ -158,22 +163,22 @@ class Measurement:
     step_s: float
     step_p10_s: float
     step_p90_s: float
-    slowest_rank: int
+    slowest_rank: int | None
     tokens_per_s: float
     tokens_per_s_per_gpu: float
     peak_allocated_bytes: int
-    peak_reserved_bytes: int
-    forward_peak_bytes: int
-    backward_peak_bytes: int
+    peak_reserved_bytes: int | None
+    forward_peak_bytes: int | None
+    backward_peak_bytes: int | None
     tp_exposed_s: float
     cp_exposed_s: float
     dp_exposed_s: float
     pp_exposed_s: float
     exposed_method: str
-    imbalance: float
-    kernel: str
-    first_loss: float
-    first_grad_norm: float
+    imbalance: float | None
+    kernel: str | None
+    first_loss: float | None
+    first_grad_norm: float | None
     ranks: tuple[RankReport, ...]
     cp_comm_s: float | None = None
     traced_step_s: float | None = None

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from cptune.domain.candidate import Candidate
 from cptune.domain.environment import RankEnvironment
+from cptune.domain.launcher import LauncherName
 from cptune.domain.outcome import Measurement
 from cptune.domain.placement import Placement
 from cptune.domain.proof import Proof
@@ -64,11 +65,13 @@ class Recipe:
     proof: Proof | None = None  # None: none was asked for
     environment: RankEnvironment = field(default_factory=RankEnvironment)
     caveats: tuple[str, ...] = ()  # what speaks against the figures
+    launcher: LauncherName = LauncherName.RAY
 
     @property
     def is_certified(self) -> bool:
-        """Whether every smaller CP is ruled out."""
-        return all(entry.evidence is not None for entry in self.certificate)
+        """Whether every smaller CP is ruled out, by more than a simulation."""
+        ruled_out = all(entry.evidence is not None for entry in self.certificate)
+        return ruled_out and not self.launcher.is_simulated
 
     def _prediction(self) -> dict[str, object]:
         """What was expected, and the measured value over it minus one."""
@@ -88,6 +91,16 @@ class Recipe:
         layout["accumulation"] = self.spec.workload.global_batch_seqs // per_pass
         measurement = asdict(self.measurement)
         ranks = measurement.pop("ranks")
+        figures: dict[str, object] = {
+            **measurement,
+            "exposed_share": self.measurement.exposed_share,
+            "exposures": [
+                {name: getattr(one, name) for name in _EXPOSED}
+                for one in self.measurement.exposures
+            ],
+            "capacity_bytes": self.capacity_bytes,
+        }
+        simulated = self.launcher.is_simulated
         return {
             "schema": RECIPE_SCHEMA,
             "name": self.spec.name,
@@ -99,15 +112,9 @@ class Recipe:
             "certificate": [asdict(entry) for entry in self.certificate],
             "certified": self.is_certified,
             "controls": [asdict(control) for control in self.controls],
-            "measurement": {
-                **measurement,
-                "exposed_share": self.measurement.exposed_share,
-                "exposures": [
-                    {name: getattr(one, name) for name in _EXPOSED}
-                    for one in self.measurement.exposures
-                ],
-                "capacity_bytes": self.capacity_bytes,
-            },
+            "launcher": self.launcher.value,
+            "measurement": {} if simulated else figures,
+            **({"simulation": figures} if simulated else {}),
             "prediction": self._prediction(),
             "expectation": dict(self.expectation),
             "equivalence": None if self.proof is None else self.proof.to_json(),

@@ -41,9 +41,14 @@ STUDY_WORDS = (SQLITE, *_JOURNALS)
 
 
 class SamplerName(StrEnum):
-    """Who proposes the next candidate."""
+    """Who proposes the next candidate.
 
+    `residual-gp` corrects the prediction by a Gaussian process, `gp` learns from trials alone.
+    """
+
+    RESIDUAL_GP = "residual-gp"
     TPE = "tpe"
+    GP = "gp"
     RANDOM = "random"
     BRUTE_FORCE = "brute-force"
 
@@ -152,7 +157,7 @@ class Objective:
 class SearchSettings:
     """Who searches, and from which seed."""
 
-    sampler: SamplerName = SamplerName.TPE
+    sampler: SamplerName = SamplerName.RESIDUAL_GP
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from cptune.domain.candidate import Candidate
 from cptune.domain.depth import Depth
+from cptune.domain.launcher import LauncherName
 from cptune.domain.outcome import Failure, Measurement, MemoryShortage, OutcomeKind
 from cptune.domain.placement import Placement
 
@@ -41,7 +42,7 @@ class Trial:
     `round` 0 is the search; from 1 on a finalist was measured again, in turn with the others.
     `attempt` counts on through both. `proof_id` is that of the proof made before it ran, if any.
     `origin` is where it was read from, which is no part of what it is; None before it was kept, and
-    in runs from before runs had an id.
+    in runs from before runs had an id. `launcher` says who answered: only Ray measures.
     """
 
     number: int
@@ -56,16 +57,17 @@ class Trial:
     predicted: Predicted | None = None
     round: int = 0
     proof_id: str | None = None
+    launcher: LauncherName = LauncherName.RAY
     origin: Origin | None = field(default=None, compare=False)
 
     @property
     def kind(self) -> OutcomeKind:
         """The outcome in one word."""
-        return self.outcome.kind if isinstance(self.outcome, Failure) else OutcomeKind.MEASURED
+        return self.outcome.kind if isinstance(self.outcome, Failure) else self.launcher.success
 
     @property
     def measurement(self) -> Measurement | None:
-        """The measurement, where there is one."""
+        """The figures, where there are any; of a simulated trial nobody measured them."""
         return self.outcome if isinstance(self.outcome, Measurement) else None
 
     @property

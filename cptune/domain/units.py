@@ -7,8 +7,10 @@ from collections.abc import Iterable
 _STEPS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-def bytes_text(count: int) -> str:
-    """A byte count in the largest binary unit that keeps it above one."""
+def bytes_text(count: int | None) -> str:
+    """A byte count in the largest binary unit that keeps it above one; None: nobody saw it."""
+    if count is None:
+        return "unknown"
     for size, unit in _STEPS:
         if abs(count) >= size:
             return f"{count / size:.2f} {unit}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cptune.clock import SystemClock
 from cptune.domain.candidate import Candidate
+from cptune.domain.environment import RankEnvironment
 from cptune.domain.outcome import Failure, Measurement
 from cptune.domain.placement import Device, Placement, place
 from cptune.domain.stamp import Stamp
@@ -22,7 +23,9 @@ from cptune.search.space import SearchSpace
 Known = tuple[Candidate, Measurement | Failure]
 
 _SLACK = 0.1
-STAMP = Stamp(convergence="0" * 64, execution="0" * 64, topology="0" * 64, versions={})
+STAMP = Stamp(
+    convergence="0" * 64, execution="0" * 64, topology="0" * 64, versions=RankEnvironment()
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,7 @@ class TrialPredictor:
 
     def learn(self, trials: Iterable[Trial]) -> bool:
         """Take finished trials, in any order; True when a new version of the model begins."""
-        self._measured |= {one.candidate.key: one for one in trials if one.measurement}
+        self._measured |= {one.candidate.key: one for one in trials if _is_whole(one)}
         known = sorted(self._measured.values(), key=lambda trial: trial.number)
         found = calibrate([self._residual(one) for one in known], belief_trials=0.0)
         if found == self.calibration:
@@ -130,3 +130,8 @@ class TrialPredictor:
             predicted_peak_bytes=said.memory.likely_bytes,
             measured_peak_bytes=seen.peak_allocated_bytes,
         )
+
+
+def _is_whole(trial: Trial) -> bool:
+    """Whether it has a step and a peak; a table may tell no peak."""
+    return trial.measurement is not None and trial.measurement.peak_allocated_bytes > 0

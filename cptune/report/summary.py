@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +83,7 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         f"dp {seen.dp_exposed_s * 1e3:,.1f}, pp {seen.pp_exposed_s * 1e3:,.1f} ms "
         f"({seen.exposed_method})",
         *_by_ablation(seen),
-        f"attention kernel {seen.kernel}",
+        *([] if seen.kernel is None else [f"attention kernel {seen.kernel}"]),
         *_proven(recipe),
         *_expected(recipe),
         *(f"caveat: {one}" for one in recipe.caveats),
@@ -109,7 +110,9 @@ def _by_ablation(seen: Measurement) -> list[str]:
 
 def _certainty(seen: Measurement) -> str:
     """How well the step time is known."""
-    steps = len(seen.ranks[0].step_s) if seen.ranks else 0
+    if not seen.ranks:
+        return "no step was timed"
+    steps = len(seen.ranks[0].step_s)
     known = (
         "too few for an interval"
         if seen.step_ci_share is None
@@ -142,7 +145,7 @@ def _proven(recipe: Recipe) -> list[str]:
 
 def _expected(recipe: Recipe) -> list[str]:
     expected, seen = recipe.predicted, recipe.measurement
-    if expected is None:
+    if expected is None or recipe.launcher.is_simulated:
         return []
     return [
         f"predicted {expected.step_s * 1e3:,.0f} ms ({seen.step_s / expected.step_s - 1:+.0%} "
@@ -188,6 +191,7 @@ def next_lines(
     has_recipe: bool,
     program: Callable[[str], str],
     storage: Storage | None = None,
+    flags: Sequence[str] = (),
 ) -> list[str]:
     """Commands that go on from here, ready to paste.
 
@@ -196,6 +200,7 @@ def next_lines(
         has_recipe: Whether there is one in it.
         program: How a program is called here.
         storage: Where the study is; SQLite in the run directory if omitted.
+        flags: Of the sweep, beside its spec.
     """
     study = _study_argument(directory, storage or Storage())
     lines = [f"recipe    {directory / 'recipe.json'}"] if has_recipe else []
@@ -204,5 +209,6 @@ def next_lines(
         f"trials    {directory / 'trials'}/*.parquet (any Parquet reader)",
         f"study     {program('optuna-dashboard')} '{study}'",
         f"again     {program('cptune')} sweep {directory / 'spec.toml'} "
-        f"--runs {directory.parent} --name {directory.name}-again",
+        f"--runs {directory.parent} --name {directory.name}-again{'' if not flags else ' '}"
+        f"{shlex.join(flags)}",
     ]

@@ -14,10 +14,10 @@ from cptune.report.summary import NOISY, TRIAL_COLUMNS, Judged, trial_cells
 _NUMBERS = {"#", "step ms", "tokens/s", "peak", "exposed"}
 
 
-def trials_table(judged: Sequence[Judged]) -> Table:
-    """Every trial with its verdict."""
+def trials_table(judged: Sequence[Judged], *, how: str = "") -> Table:
+    """Every trial with its verdict; `how` they came about where they did not run."""
     noisy = any(one.trial.measurement and one.trial.measurement.noisy for one in judged)
-    title = f"Trials ({NOISY} noisy timing)" if noisy else "Trials"
+    title = f"Trials{how} ({NOISY} noisy timing)" if noisy else f"Trials{how}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in TRIAL_COLUMNS:
         number = column in _NUMBERS

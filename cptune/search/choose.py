@@ -253,9 +253,13 @@ def _entry(cp: int, *, verdicts: Sequence[Verdict], space: SearchSpace) -> Certi
     reason = f"{tried} layouts tried: {tally}; nearest, {_name(near)}: {near.reason}"
     if more := space.untriable.get(cp):
         reason += f" ({more} more that these trials cannot run are not judged)"
-    drawn = any(one.trial.measurement and one.trial.measurement.depth for one in judged)
-    evidence = Evidence.PREDICTED if untried or drawn else Evidence.MEASURED
+    evidence = Evidence.PREDICTED if untried or any(map(_is_drawn, judged)) else Evidence.MEASURED
     return CertificateEntry(cp=cp, reason=reason, evidence=evidence)
+
+
+def _is_drawn(verdict: Verdict) -> bool:
+    """Whether a prediction stands in for what would be measured."""
+    return verdict.trial.launcher.is_simulated or verdict.trial.depth is not None
 
 
 def _never_tried(cp: int, space: SearchSpace) -> str:

@@ -139,5 +139,7 @@ def _seen(trial: Trial) -> Measurement:
 
 def _span(trial: Trial) -> tuple[float, float]:
     """Where the median of the steps lies; all steps where they are too few for an interval."""
+    if not _seen(trial).ranks:  # simulated
+        return _seen(trial).step_p10_s, _seen(trial).step_p90_s
     steps = slowest_steps(_seen(trial).ranks)
     return median_interval(steps) or (min(steps), max(steps))

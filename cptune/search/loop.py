@@ -219,6 +219,7 @@ class SearchLoop:
                 outcome=one.failure,
                 convergence_fingerprint=self._stamp.convergence,
                 execution_fingerprint=self._stamp.execution,
+                launcher=self._stamp.launcher,
                 started_at=now,
                 finished_at=now,
                 predicted=self._seams.predict(one.candidate),
@@ -267,6 +268,7 @@ class SearchLoop:
             outcome=outcome,
             convergence_fingerprint=self._stamp.convergence,
             execution_fingerprint=self._stamp.execution,
+            launcher=self._stamp.launcher,
             started_at=started_at,
             finished_at=clock.utc(),
             predicted=predicted,
@@ -276,7 +278,7 @@ class SearchLoop:
     def _guarded(
         self, candidate: Candidate, outcome: Measurement | Failure
     ) -> Measurement | Failure:
-        if isinstance(outcome, Failure):
+        if isinstance(outcome, Failure) or self._stamp.launcher.is_simulated:
             return outcome
         # A model of fewer layers starts with another loss.
         depth = _layers(outcome)

@@ -117,6 +117,21 @@ def refuse_other_batch(trials: Sequence[Trial], stamp: Stamp) -> None:
             )
 
 
+def refuse_other_launcher(trials: Sequence[Trial], stamp: Stamp) -> None:
+    """Refuse to go on with trials that another launcher answered: they are of another kind.
+
+    Raises:
+        SpecError: naming the first such trial.
+    """
+    for trial in trials:
+        if trial.launcher is not stamp.launcher:
+            raise SpecError(
+                f"trial {trial.number} of this run is {trial.launcher.value}'s, and this is "
+                f"--launcher {stamp.launcher.value}: what was measured and what was not do not mix",
+                hint=f"resume it with --launcher {trial.launcher.value}, or give another --name",
+            )
+
+
 def _refuse_crowding(world_size: int, topology: Topology) -> None:
     """Refuse more CPU ranks than the memory of the nodes can hold even before they train."""
     sizes = [node.memory_bytes for node in topology.nodes if node.memory_bytes is not None]

@@ -29,7 +29,8 @@ def nothing(candidate: Candidate) -> None:
     del candidate
 
 
-def _nothing_wrong(measurement: Measurement, candidate: Candidate) -> None:
+def nothing_wrong(measurement: Measurement, candidate: Candidate) -> None:
+    """Hold nothing against a measurement."""
     del measurement, candidate
 
 
@@ -49,7 +50,7 @@ class Seams:
     observer: Observer
     predict: Predict = nothing
     why_too_big: WhyTooBig = nothing
-    guard: Guard = _nothing_wrong
+    guard: Guard = nothing_wrong
     full: Launcher | None = None
     finals: Launcher | None = None
     prove: Prove | None = None

@@ -87,7 +87,7 @@ def build_space(axes: Axes, setting: Setting) -> SearchSpace:
     reasons = tuple(describe(candidate, found) for candidate, found in excluded.values())
     if not legal:
         raise _nothing_legal(setting, counts, reasons)
-    ordered = sorted(legal.values(), key=_enumeration_order)
+    ordered = sorted(legal.values(), key=enumeration_order)
     return SearchSpace(
         world_size=setting.world_size,
         candidates=tuple(ordered),
@@ -187,7 +187,8 @@ def _stages(strategy: Strategy, ring: int, asked: Iterable[int]) -> list[int]:
     return list(asked) or [ring - 1]
 
 
-def _enumeration_order(candidate: Candidate) -> tuple[object, ...]:
+def enumeration_order(candidate: Candidate) -> tuple[object, ...]:
+    """Where a candidate stands in a legal set: the smallest CP first, then the simplest."""
     lay = candidate.layout
     plain = candidate.sharding is ShardingKind.CONTIGUOUS
     return (lay.cp, lay.tp, lay.pp, candidate.micro_batch, plain, -candidate.stages, candidate.key)

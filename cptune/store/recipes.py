@@ -20,6 +20,7 @@ def write_recipe(directory: Path, recipe: Recipe) -> Path:
     text = json.dumps(recipe.to_json(), indent=2) + "\n"
     row = {
         "name": recipe.spec.name,
+        "launcher": recipe.launcher.value,
         "candidate_key": recipe.candidate.key,
         **recipe.candidate.axes(),
         "certified": recipe.is_certified,

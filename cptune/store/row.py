@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cptune.domain.launcher import LauncherName
 from cptune.domain.outcome import RankReport
 from cptune.domain.trial import Origin, Trial
 
@@ -17,6 +18,11 @@ def trial_key(trial: Trial) -> Row:
         "number": trial.number,
         "attempt": trial.attempt,
     }
+
+
+def launcher_from(row: Row) -> LauncherName:
+    """Who answered a trial; in rows of before that was kept it was Ray."""
+    return LauncherName(row["launcher"] or LauncherName.RAY)
 
 
 def reports_of(trial: Trial) -> tuple[RankReport, ...]:

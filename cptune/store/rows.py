@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cptune.domain.candidate import candidate_from_axes
+from cptune.domain.launcher import LauncherName
 from cptune.domain.layout import Coordinates
 from cptune.domain.outcome import (
     EdgeReport,
@@ -26,7 +27,7 @@ from cptune.store.part_rows import (
     split_columns,
     split_from,
 )
-from cptune.store.row import Row, origin_from, reports_of, trial_key
+from cptune.store.row import Row, launcher_from, origin_from, reports_of, trial_key
 from cptune.store.trace_rows import trace_columns, trace_from_rows
 
 _MEASURED = (
@@ -72,6 +73,7 @@ _REPORTED = (
     "used_bytes",
 )
 _STEP_EXPOSED = ("tp_exposed_s", "cp_exposed_s", "dp_exposed_s", "pp_exposed_s")
+_SUCCESS = {one.success for one in LauncherName}
 _PREDICTED = {
     "predicted_step_s": "step_s",
     "predicted_peak_lo_bytes": "peak_lo_bytes",
@@ -79,13 +81,8 @@ _PREDICTED = {
     "predicted_peak_hi_bytes": "peak_hi_bytes",
     "model_version": "model_version",
 }
-_KEPT = (
-    "proof_id",
-    "convergence_fingerprint",
-    "execution_fingerprint",
-    "started_at",
-    "finished_at",
-)
+_KEPT = ("proof_id", "convergence_fingerprint", "execution_fingerprint")
+_KEPT += ("started_at", "finished_at")
 
 
 def trial_row(trial: Trial) -> Row:
@@ -93,6 +90,7 @@ def trial_row(trial: Trial) -> Row:
     row: Row = trial_key(trial) | {
         "round": trial.round,
         "outcome": trial.kind.value,
+        "launcher": trial.launcher.value,
         **trial.candidate.axes(),
         **{name: getattr(trial, name) for name in _KEPT},
     }
@@ -220,6 +218,7 @@ def trial_from_rows(
         predicted=_predicted(row),
         round=row["round"] or 0,
         origin=origin_from(row),
+        launcher=launcher_from(row),
         **{name: row[name] for name in _KEPT},
     )
 
@@ -233,7 +232,7 @@ def _predicted(row: Row) -> Predicted | None:
 def outcome_from(row: Row, reports: tuple[RankReport, ...]) -> Measurement | Failure:
     """What a trial came to, from its columns and what its ranks reported."""
     kind = OutcomeKind(row["outcome"])
-    if kind is OutcomeKind.MEASURED:
+    if kind in _SUCCESS:
         return Measurement(
             **{name: row[name] for name in _MEASURED},
             noisy=bool(row["noisy"]),

@@ -85,14 +85,14 @@ _TRACED_TRIAL = ("traced_step_s", "tp_blocked_s", "cp_blocked_s", "dp_blocked_s"
 _TRACED_RANK = ("traced_step_s", "clock_offset_s", "clock_error_s")
 _CONTENTION = ("idle_s", "busy_s")
 _TIMING = ("round", "step_ci_share", "noisy")
-#: The run that wrote a trial, and the digests of its other files as that run wrote them.
+#: Who wrote a trial, and the digests of its other files as that run wrote them.
 _DIGESTED = ("ranks", "edges", "steps", "exposures", "trace")
-_ORIGIN = ("run_id", *(f"{one}_sha256" for one in _DIGESTED))
+_ORIGIN = ("run_id", "launcher", *(f"{one}_sha256" for one in _DIGESTED))
 #: Columns that files of this version may lack, since they were written before there was one.
 _LATER: dict[str, frozenset[str]] = {
     "trials": frozenset({*_TRACED_TRIAL, *_TIMING, *_SPLIT, *_DEPTH, *_ORIGIN, "ep"}),
     "ranks": frozenset({*_TRACED_RANK, *_SPLIT, *_KEPT, "used_bytes"}),
-    "recipes": frozenset({*_SPLIT, "ep"}),
+    "recipes": frozenset({*_SPLIT, "ep", "launcher"}),
     "curve": frozenset({"ep"}),
     "edges": frozenset(_CONTENTION),
     "steps": frozenset({"is_warmup"}),
@@ -240,8 +240,7 @@ EXPOSURES = _schema(
 RECIPES = _schema(
     "recipes",
     {
-        "name": _WORD,
-        "candidate_key": _WORD,
+        **dict.fromkeys(("name", "launcher", "candidate_key"), _WORD),
         **_AXES,
         "certified": pa.bool_(),
         "step_s": _REAL,

@@ -19,8 +19,8 @@ from cptune.opening import open_run
 from cptune.printing import sweep_json
 from cptune.search.choose import Limits, choose
 from cptune.search.prepare import prepare
+from cptune.searching import Sweep, open_sampler
 from cptune.spec import load, write_toml
-from cptune.sweep import Sweep, _open_sampler
 from topology.nouns import Topology
 
 CP1, CP2 = candidate(dp=2), candidate(cp=2)
@@ -361,7 +361,7 @@ def test_the_study_of_a_run_is_where_the_spec_says(tmp_path, study, file):
     prepared = prepare(sweep_spec(text), None)
 
     with open_run(prepared.spec, tmp_path / "runs" / "s", resume=False) as opened:
-        _open_sampler(prepared, opened).close()
+        open_sampler(prepared, opened).close()
         names = {path.name for path in opened.path.iterdir()}
 
     assert names == {"lock", "spec.toml", file}

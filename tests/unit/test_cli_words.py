@@ -55,7 +55,7 @@ def test_balance_names_the_nearest(folder, words, near, capsys):
         ('gpu = "cpu"', 'gpu = "H100"', "nearest legal: H100-SXM-80GB"),
         ('lengths = "full"', 'lengths = "ful"', "did you mean 'full'?"),
         ('kernel = "auto"', 'kernel = "flash"', "nearest legal: "),
-        ('sampler = "tpe"', 'sampler = "tpee"', "did you mean 'tpe'?"),
+        ('sampler = "residual-gp"', 'sampler = "tpee"', "did you mean 'tpe'?"),
     ],
 )
 @pytest.mark.parametrize("command", [["plan"], ["explain"]])

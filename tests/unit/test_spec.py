@@ -32,7 +32,7 @@ seq_len = 64
 global_batch_seqs = 4
 """
 
-#: The example of the handbook, with a sampler that this version has.
+#: The example of the handbook.
 HANDBOOK = """\
 name = "llama3-8b-128k"
 [model]                      # preset = "llama3-8b" fills the shape
@@ -67,7 +67,7 @@ data_parallel = ["zero1"]
 exposed_comm_share = 0.10
 throughput_slack = 0.02
 [search]
-sampler = "tpe"
+sampler = "residual-gp"
 [budget]
 trials = 20
 wall_s = 3600
@@ -94,9 +94,9 @@ def test_the_handbooks_example_is_a_spec():
 
 
 def test_a_sampler_of_another_version_is_refused_with_the_known_ones():
-    assert problems(HANDBOOK.replace('"tpe"', '"residual-gp"')) == [
-        "s.toml:34: search.sampler | input should be 'tpe', 'random' or 'brute-force', "
-        "not 'residual-gp'; nearest legal: brute-force"
+    assert problems(HANDBOOK.replace('"residual-gp"', '"cma-es"')) == [
+        "s.toml:34: search.sampler | input should be 'residual-gp', 'tpe', 'gp', 'random' or "
+        "'brute-force', not 'cma-es'; nearest legal: residual-gp"
     ]
 
 
@@ -104,7 +104,7 @@ def test_defaults_fill_what_is_left_out():
     spec = parse(GOOD, source="s.toml", default_name="other")
 
     assert spec == SweepSpec(name="good", model=model(), workload=workload(precision="bf16"))
-    assert spec.search == SearchSettings(sampler=SamplerName.TPE, seed=0)
+    assert spec.search == SearchSettings(sampler=SamplerName.RESIDUAL_GP, seed=0)
 
 
 def test_a_field_overrides_the_preset():
@@ -371,7 +371,8 @@ def test_a_written_spec_reads_back_equal(spec):
 def test_a_written_spec_holds_every_default():
     text = write_toml(sweep_spec())
 
-    for line in ("memory_margin = 0.08", "warmup_steps = 2", 'sampler = "tpe"', "layers = 2"):
+    sampler = 'sampler = "residual-gp"'
+    for line in ("memory_margin = 0.08", "warmup_steps = 2", sampler, "layers = 2"):
         assert line in text
 
 

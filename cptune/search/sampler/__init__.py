@@ -6,7 +6,7 @@ is lost, foreign or behind from the trials it is given.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Self
 
 import optuna
@@ -15,8 +15,9 @@ from optuna.trial import FrozenTrial, TrialState
 from cptune.domain.candidate import Candidate
 from cptune.domain.outcome import OutcomeKind
 from cptune.domain.study import SamplerName, SearchSettings
-from cptune.domain.trial import Trial
+from cptune.domain.trial import Predicted, Trial
 from cptune.errors import SpecError
+from cptune.search.guide import Guide
 from cptune.search.sampler.journal import JournalFile
 from cptune.search.sampler.legal_set import LegalSetSampler, inner_sampler
 from cptune.search.sampler.study import (
@@ -39,8 +40,8 @@ class OptunaSampler:
         space: The legal set.
         settings: The sampler's name and seed.
         study_name: The name of the study; the run's own name.
-        storage: A SQLAlchemy URL, the path of a SQLite file, or a journal file.
-        baseline: The candidate asked for first.
+        storage: A SQLAlchemy URL, the path of a SQLite file, or a journal file; None: in memory.
+        baseline: The candidate asked for first; None: whom the sampler likes.
 
     Raises:
         LedgerError: when the storage cannot be opened.
@@ -53,48 +54,70 @@ class OptunaSampler:
         settings: SearchSettings,
         study_name: str,
         storage: Place,
-        baseline: Candidate,
+        baseline: Candidate | None,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._candidates = {candidate.key: candidate for candidate in space.candidates}
-        self._baseline = baseline
+        self._space, self._settings = space, settings
         self._legal = LegalSetSampler(inner_sampler(settings), space)
-        self._led = settings.sampler is SamplerName.TPE
-        self._seeds: tuple[str, ...] = ()
+        self._guide = self._guided({}) if settings.sampler is SamplerName.GP else None
+        self._firsts: tuple[str, ...] = () if baseline is None else (baseline.key,)
         self._asked: dict[str, optuna.Trial] = {}
-        self._done: set[str] = set()
+        self._told: dict[str, Trial] = {}
         self._study = open_study(study_name, storage, self._legal)
 
     @kept_in_storage()
     def ask(self, *, among: Collection[str] | None = None) -> Candidate | None:
         """The next candidate; None when every one (of `among`) was tried."""
-        taken = self._done | self._asked.keys()
+        taken = self._told.keys() | self._asked.keys()
         untried = [key for key in self._candidates if key not in taken]
         wanted = [key for key in untried if among is None or key in among]
         if not wanted:
             return None
-        firsts = [key for key in (self._baseline.key, *self._seeds) if key in wanted]
-        self._legal.open_keys = firsts[:1] or wanted
+        firsts = [key for key in self._firsts if key in wanted]
+        self._legal.open_keys = firsts[:1] or self._open(wanted)
         trial = self._study.ask(fixed_distributions=self._legal.distributions)
         key = next(key for key in wanted if self._legal.params[key] == trial.params)
         trial.set_user_attr("candidate_key", key)
         self._asked[key] = trial
         return self._candidates[key]
 
+    def _open(self, wanted: list[str]) -> list[str]:
+        """Whom Optuna may choose from: all, or the one that the guide names."""
+        if self._guide is None:
+            assert self._settings.sampler is not SamplerName.RESIDUAL_GP, "it is led, or it is none"
+            return wanted
+        return [self._guide.choose(wanted, self._told)]
+
     def seed(self, candidates: Iterable[Candidate]) -> None:
         """Ask for these first, in this order, after the baseline.
 
         Only TPE is led so: the others are what it is compared with.
         """
-        if self._led:
-            self._seeds = tuple(candidate.key for candidate in candidates)
+        if self._settings.sampler is SamplerName.TPE:
+            self._firsts = (*self._firsts, *(candidate.key for candidate in candidates))
+
+    def lead(self, predict: Callable[[Candidate], Predicted], *, room_bytes: int) -> None:
+        """Say what is expected of each candidate, which the residual process corrects.
+
+        Args:
+            predict: Asked once of every candidate, and only for that sampler.
+            room_bytes: What a peak may come to; 0: not known.
+        """
+        if self._settings.sampler is SamplerName.RESIDUAL_GP:
+            said = {key: predict(one) for key, one in self._candidates.items()}
+            self._guide = self._guided(said, room_bytes=room_bytes)
+
+    def _guided(self, predicted: Mapping[str, Predicted], *, room_bytes: int = 0) -> Guide:
+        seed = self._settings.seed
+        return Guide(self._space, seed=seed, predicted=predicted, room_bytes=room_bytes)
 
     @kept_in_storage()
     def tell(self, trial: Trial) -> None:
         """Take the last attempt of a candidate that was asked for."""
         key = trial.candidate.key
         self._finish(self._asked.pop(key), trial)
-        self._done.add(key)
+        self._told[key] = trial
 
     def refuse_trials(self) -> None:
         """Refuse a study that an earlier run of this name left in a storage of its own.
@@ -130,7 +153,7 @@ class OptunaSampler:
                 known.add(str(key))
         for key in latest.keys() & self._candidates.keys() - known:
             self._add(latest[key])
-        self._done |= latest.keys()
+        self._told |= latest
 
     def close(self) -> None:
         """Let go of the storage's connections."""

@@ -80,7 +80,7 @@ class LegalSetSampler(BaseSampler):
 
 
 def inner_sampler(settings: SearchSettings) -> BaseSampler | None:
-    """The sampler of that name; None for the legal set in its own order."""
+    """Optuna's sampler of that name; None where the order is the legal set's, or a guide's."""
     match settings.sampler:
         case SamplerName.TPE:
             return TPESampler(
@@ -88,7 +88,7 @@ def inner_sampler(settings: SearchSettings) -> BaseSampler | None:
             )
         case SamplerName.RANDOM:
             return RandomSampler(seed=settings.seed)
-        case SamplerName.BRUTE_FORCE:
+        case SamplerName.BRUTE_FORCE | SamplerName.GP | SamplerName.RESIDUAL_GP:
             return None
 
 

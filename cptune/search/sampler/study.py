@@ -23,7 +23,8 @@ _SPACE_ATTR = "cptune_space"
 _BROKEN = (optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError, ImportError)  # driver
 _URL_MARK = "://"
 
-Place: TypeAlias = Path | JournalFile | str  # a SQLite file, a journal, or a SQLAlchemy URL
+#: A SQLite file, a journal, a SQLAlchemy URL, or None: in memory, for a search that keeps nothing.
+Place: TypeAlias = Path | JournalFile | str | None
 
 
 def check_storage(study: str) -> None:
@@ -60,7 +61,7 @@ def open_study(name: str, place: Place, sampler: LegalSetSampler) -> optuna.Stud
         if study.user_attrs.get(_SPACE_ATTR, space) != space:
             raise LedgerError(f"study {name!r} in {place} was made for another search space")
     except (LedgerError, *_BROKEN) as exc:
-        if isinstance(place, str):
+        if place is None or isinstance(place, str):
             raise LedgerError(f"cannot use the Optuna storage: {exc}") from exc
         _set_aside(place if isinstance(place, Path) else place.path)
         study = _create(name, place, sampler)
@@ -87,6 +88,8 @@ def kept_in_storage() -> Generator[None]:
 def _opened(place: Place) -> str | optuna.storages.BaseStorage:
     if isinstance(place, JournalFile):
         return open_journal(place.path)
+    if place is None:
+        return optuna.storages.InMemoryStorage()
     return _sqlite_url(place) if isinstance(place, Path) else place
 
 

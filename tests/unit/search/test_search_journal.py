@@ -9,7 +9,7 @@ from fakes import candidate, measured, space_of, trial_of
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from cptune.domain.study import SearchSettings, Storage
+from cptune.domain.study import SamplerName, SearchSettings, Storage
 from cptune.errors import LedgerError
 from cptune.search.sampler import JournalFile, OptunaSampler
 from cptune.search.sampler.journal import open_journal
@@ -26,7 +26,7 @@ def path(tmp_path):
 def open_sampler(path):
     return OptunaSampler(
         SPACE,
-        settings=SearchSettings(),
+        settings=SearchSettings(sampler=SamplerName.TPE),
         study_name="s",
         storage=JournalFile(path),
         baseline=SPACE.candidates[0],

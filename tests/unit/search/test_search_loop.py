@@ -16,6 +16,7 @@ from fakes import (
     failed,
     measured,
     out_of_memory,
+    predicted,
     rank_report,
     rank_trace,
     setting,
@@ -99,6 +100,7 @@ def test_given_a_truth_the_recipe_is_that_one_in_less_than_a_second():
         storage="sqlite://",
         baseline=space.candidates[0],
     )
+    sampler.lead(lambda one: predicted(), room_bytes=0)
     bench = Bench(ScriptedLauncher(default=truth), space=space, sampler=sampler)
     started_s = time.process_time()
 

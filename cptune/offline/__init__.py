@@ -1,0 +1,1 @@
+"""Searches without hardware: a prediction or a stored table answers in the place of trials."""
