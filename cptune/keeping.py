@@ -10,6 +10,7 @@ from cptune.recipe.caveats import caveats_of, why_other_execution
 from cptune.search.choose import Choice, Limits
 from cptune.store.recipes import remove_recipe, write_recipe
 from cptune.store.run_directory import RunDirectory
+from cptune.store.run_id import read_run_id
 
 
 def keep_recipe(
@@ -47,6 +48,7 @@ def keep_recipe(
         caveats=(*caveats_of(stamp.environment), *why_other_execution(judged, stamp.execution)),
         commands=(f"cptune sweep {run.spec_path} --name {spec.name}-again",),
         proof=proof,
+        run_id=read_run_id(run.path),
     )
     write_recipe(run.path, recipe)
     return recipe

@@ -7,10 +7,58 @@ from pathlib import Path
 from cyclopts import App
 
 from cptune.cli.app import Format, app, end_on_signals
-from cptune.printing import print_answer, say
+from cptune.cli.outputs import check_outputs
+from cptune.printing import print_answer, print_json, print_recipe, print_text, say
+from cptune.recipe.export.tools import ToolName
 
 recipe = App(name="recipe", help="The life of a recipe after its sweep.")
 app.command(recipe)
+
+
+@recipe.command
+def show(file: Path, /, *, format: Format = Format.TABLE) -> int:
+    """Show a recipe and its certificate, as its sweep printed them, from its file alone.
+
+    A file that is not as the sweep wrote it is refused, with the place.
+
+    Args:
+        file: A recipe.json.
+        format: How to print it; json is the content of the file.
+    """
+    from cptune.kept import read_recipe
+
+    kept = read_recipe(file)
+    if format is Format.JSON:
+        print_json(kept.content)
+    else:
+        print_recipe(kept.recipe)
+    return 0
+
+
+@recipe.command
+def export(file: Path, /, *, to: ToolName, out: Path | None = None) -> int:
+    """Say a recipe in the words of another trainer, ready to paste.
+
+    Ends with 1 where the other cannot say it: every reason is named, with the nearest that it can.
+
+    Args:
+        file: A recipe.json.
+        to: The other trainer: flags of Megatron-LM, a function over a configuration of
+            Megatron-Bridge or torchtitan, a configuration file of Accelerate.
+        out: A file to write it to; standard output if omitted.
+    """
+    from cptune.kept import read_recipe
+    from cptune.recipe.export.text import export_text
+    from cptune.store.files import write_durably
+
+    check_outputs({"--out": out}, inputs=[file])
+    text = export_text(read_recipe(file).recipe, to)
+    if out is None:
+        print_text(text)
+    else:
+        write_durably(out, text.encode())
+        say(f"wrote {out}")
+    return 0
 
 
 @recipe.command
