@@ -26,7 +26,9 @@ def bridge_text(recipe: Recipe, order: Order) -> str:
     return (
         header(recipe, order, notes=_notes())
         + "from megatron.bridge.training.config import ConfigContainer\n\n"
-        + f"_SHAPE = {shape!r}\n\n\n"
+        + "_SHAPE = {\n"
+        + "".join(f'    "{name}": {size},\n' for name, size in shape.items())
+        + "}\n\n\n"
         + "def apply_recipe(cfg: ConfigContainer) -> ConfigContainer:\n"
         + '    """Set what the recipe says; the model must be the one it was found for."""\n'
         + "    for name, wanted in _SHAPE.items():\n"
