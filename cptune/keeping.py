@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cptune.domain.proof import Proof
 from cptune.domain.recipe import Recipe
 from cptune.domain.stamp import Stamp
 from cptune.domain.study import SweepSpec
 from cptune.recipe.caveats import caveats_of, why_other_execution
+from cptune.recipe.export.text import exportable
 from cptune.search.choose import Choice, Limits
-from cptune.store.recipes import remove_recipe, write_recipe
+from cptune.store.recipes import RECIPE_FILE, remove_recipe, write_recipe
 from cptune.store.run_directory import RunDirectory
 from cptune.store.run_id import read_run_id
 
@@ -46,9 +49,20 @@ def keep_recipe(
         fingerprints=stamp.fingerprints,
         environment=stamp.environment,
         caveats=(*caveats_of(stamp.environment), *why_other_execution(judged, stamp.execution)),
-        commands=(f"cptune sweep {run.spec_path} --name {spec.name}-again",),
+        commands=(),
         proof=proof,
         run_id=read_run_id(run.path),
     )
+    recipe = replace(recipe, commands=commands_of(recipe, run))
     write_recipe(run.path, recipe)
     return recipe
+
+
+def commands_of(recipe: Recipe, run: RunDirectory) -> tuple[str, ...]:
+    """What can be done with a recipe: the sweep again, and its life after the sweep."""
+    kept = run.path / RECIPE_FILE
+    return (
+        f"cptune sweep {run.spec_path} --name {recipe.spec.name}-again",
+        *(f"cptune recipe {word} {kept}" for word in ("show", "requalify", "reproduce")),
+        *(f"cptune recipe export {kept} --to {tool}" for tool in exportable(recipe)),
+    )

@@ -52,6 +52,7 @@ _PARTS = (
     "commands",
 )
 _LATER = ("ring_edges", "expectation", "equivalence", "environment", "caveats", "run", DIGESTS)
+_FINGERPRINTS = ("convergence", "execution", "topology")
 _MARGIN = "memory_margin"
 #: Of a prediction, what follows from it and the measurement.
 _ERRORS = ("step_error", "peak_error")
@@ -127,7 +128,7 @@ def _recipe(content: Mapping[str, Any]) -> Recipe:
         certificate=read_list(CertificateEntry, content["certificate"], path="certificate"),
         controls=read_list(Control, content["controls"], path="controls"),
         versions=read_table(content["versions"], path="versions"),
-        fingerprints=read_table(content["fingerprints"], path="fingerprints"),
+        fingerprints=_fingerprints(content["fingerprints"]),
         commands=tuple(content["commands"]),
         expectation=read_table(content.get("expectation", {}), path="expectation"),
         proof=_proof(content.get("equivalence"), candidate),
@@ -154,6 +155,14 @@ def _spec(content: Mapping[str, Any]) -> SweepSpec:
             "search": {"seed": run["seed"]} if "seed" in run else {},
         }
     )
+
+
+def _fingerprints(value: object) -> Mapping[str, str]:
+    table = read_table(value, path="fingerprints")
+    for name in _FINGERPRINTS:
+        if not isinstance(table.get(name), str):
+            raise TypeError(f"fingerprints.{name} | {table.get(name)!r}; wanted a hash")
+    return table
 
 
 def _predicted(value: object) -> Predicted | None:

@@ -18,6 +18,7 @@ from cptune.clock import SystemClock
 from cptune.cluster.connection import LOCAL, RayNode, knock
 from cptune.cluster.gang_calls import RunOnGang
 from cptune.cluster.session import joined_cluster, ready_for_trials
+from cptune.domain.candidate import Candidate
 from cptune.domain.documents import DocumentLoad
 from cptune.domain.environment import RankEnvironment
 from cptune.domain.recipe import Recipe
@@ -40,7 +41,7 @@ from cptune.search.devices import settle_devices
 from cptune.search.expected import ExpectSteps
 from cptune.search.foresight import LearningLedger
 from cptune.search.loop import SearchLoop
-from cptune.search.prepare import Prepared, prepare, refuse_other_batch
+from cptune.search.prepare import Prepared, narrow, prepare, refuse_other_batch
 from cptune.search.sampler import JournalFile, OptunaSampler
 from cptune.search.seams import Seams
 from cptune.search.space import SearchSpace
@@ -124,6 +125,7 @@ def run_sweep(
     observer: Observer,
     address: str = LOCAL,
     resume: bool = False,
+    only: Candidate | None = None,
 ) -> Sweep:
     """Run the whole sweep and keep its result in `runs/<name>`.
 
@@ -133,6 +135,7 @@ def run_sweep(
         observer: Told what happens.
         address: "local", or the address of a Ray cluster.
         resume: Continue the run of this name instead of refusing it.
+        only: The one candidate of the legal set that is tried; None: all of it.
 
     Raises:
         SpecError: when the input is wrong; nothing was started.
@@ -145,7 +148,7 @@ def run_sweep(
         topology = discover() if address == LOCAL else None
         if topology is None and spec.cluster.world_size is None:
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=0))
-        prepared = prepare(spec, topology)
+        prepared = narrow(prepare(spec, topology), only)
         documents = _read_documents(prepared.spec)
         run = stack.enter_context(open_run(prepared.spec, runs / spec.name, resume=resume))
         sampler = stack.enter_context(_open_sampler(prepared, run))

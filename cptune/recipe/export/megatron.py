@@ -104,9 +104,9 @@ def _model(order: Order) -> Iterator[tuple[object, ...]]:
         yield ("group-query-attention",)
         yield "num-query-groups", model.kv_heads
     yield "ffn-hidden-size", model.ffn
-    if model.mlp is Mlp.SWIGLU:
+    if model.mlp == Mlp.SWIGLU:
         yield ("swiglu",)
-    yield "normalization", "RMSNorm" if model.norm is Norm.RMS else "LayerNorm"
+    yield "normalization", "RMSNorm" if model.norm == Norm.RMS else "LayerNorm"
     if not model.tied_embeddings:
         yield ("untie-embeddings-and-output-weights",)
     yield ("disable-bias-linear",)

@@ -39,7 +39,7 @@ def _folded(text: str) -> list[str]:
 def _left(recipe: Recipe, order: Order) -> Iterator[str]:
     """What a recipe says that no setting here does, and what it does not know."""
     model, seen = order.model, recipe.measurement
-    gate = "gated SwiGLU" if model.mlp is Mlp.SWIGLU else "GELU"
+    gate = "gated SwiGLU" if model.mlp == Mlp.SWIGLU else "GELU"
     yield (
         f"measured with the attention kernel {seen.kernel} of cptune's trial; {order.tool.title} "
         "chooses its own"

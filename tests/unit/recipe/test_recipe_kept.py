@@ -106,6 +106,7 @@ def test_an_edit_is_refused_with_its_part(path, value, tmp_path):
         ("run.budget.trials", 0, "trials"),
         ("run.cluster.gpus", 8, "cluster.gpus"),
         ("versions", [], "versions"),
+        ("fingerprints.topology", None, "fingerprints.topology"),
         ("environment.shared", 1, "environment.shared"),
     ],
 )
