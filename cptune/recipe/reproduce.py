@@ -14,8 +14,9 @@ from cptune.domain.reported import Reported
 from cptune.domain.standing import Likeness, Row
 from cptune.domain.timing import median_interval
 
-#: Of the peak: live bytes are counted, and what a peer sends early or late is part of them.
-PEAK_TOLERANCE = 0.01
+#: Of the peak: live bytes are counted, and a buffer that a peer fills early or late is one of them.
+#: Two runs of one layout of 5 MiB on CPU processes were 32 KiB apart, 0.6%.
+PEAK_TOLERANCE = 0.02
 _CHOSEN = "chosen"
 
 

@@ -46,7 +46,7 @@ def test_a_recipe_is_reproduced_and_one_with_other_figures_is_not(processes):
 
     command = [sys.executable, "-m", "cptune", "recipe", "reproduce", path, "--runs", runs]
     process = processes.start([*command, "--format", "json"])
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=140)
 
     assert process.returncode == 0, err
     told = json.loads(out)

@@ -19,9 +19,10 @@ def bridge_text(recipe: Recipe, order: Order) -> str:
         "num_layers": model.layers,
         "hidden_size": model.hidden,
         "num_attention_heads": model.heads,
-        "num_query_groups": model.kv_heads,
         "ffn_hidden_size": model.ffn,
     }
+    if model.kv_heads != model.heads:  # else it is None until the model is made
+        shape["num_query_groups"] = model.kv_heads
     lines = "".join(f"    cfg.{place} = {value!r}\n" for place, value in settings(order))
     return (
         header(recipe, order, notes=_notes())
