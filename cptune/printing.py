@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from cptune.errors import CptuneError
 from cptune.report import summary, tables
 
 if TYPE_CHECKING:
+    from cptune.domain.recipe import Recipe
     from cptune.searching import Sweep
 
 _PIPE_WIDTH = 120  # columns, where no terminal says how wide it is
@@ -52,15 +53,13 @@ def print_answer(
     out.print(view(answer), soft_wrap=True)
 
 
-def print_json(answer: dict[str, object]) -> None:
+def print_json(answer: Mapping[str, object]) -> None:
     """JSON to stdout, alone.
 
     Raises:
         CptuneError: when it is closed.
     """
-    _check_open()
-    sys.stdout.write(json.dumps(answer, indent=2) + "\n")
-    sys.stdout.flush()
+    print_text(json.dumps(answer, indent=2) + "\n")
 
 
 def _check_open() -> None:
@@ -107,8 +106,7 @@ def print_sweep(done: Sweep) -> None:
     if done.recipe is None:
         sections += [("No recipe", summary.nothing_fits_lines(judged))]
     else:
-        sections += [(f"Recipe{how}", summary.recipe_lines(done.recipe))]
-        sections += [("Certificate", summary.certificate_lines(done.recipe))]
+        sections += summary.recipe_sections(done.recipe)
     sections += [
         (
             "Next",
@@ -121,8 +119,29 @@ def print_sweep(done: Sweep) -> None:
             ),
         )
     ]
+    _print_sections(sections)
+
+
+def print_recipe(recipe: Recipe) -> None:
+    """The recipe and its certificate, as the sweep that found it printed them."""
+    _print_sections(summary.recipe_sections(recipe))
+
+
+def _print_sections(sections: Iterable[tuple[str, Sequence[str]]]) -> None:
+    out = console()
     for title, lines in sections:
         out.print(tables.section(title, lines), soft_wrap=True)
+
+
+def print_text(text: str) -> None:
+    """A text as it is, to stdout alone.
+
+    Raises:
+        CptuneError: when it is closed.
+    """
+    _check_open()
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def program(name: str) -> str:

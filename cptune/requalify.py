@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from cptune.cluster.connection import LOCAL
 from cptune.cluster.inventory import most_ranks
@@ -12,11 +10,10 @@ from cptune.cluster.session import joined_cluster, ready_for_calls
 from cptune.domain.environment import RankEnvironment
 from cptune.domain.standing import Condition
 from cptune.domain.study import SweepSpec
-from cptune.errors import SpecError
-from cptune.recipe.requalify import check_schema, conditions_of
+from cptune.kept import read_recipe, refuse_simulated
+from cptune.recipe.requalify import conditions_of
 from cptune.versions import installed_versions
 from topology.discover import discover
-from topology.inputs import cannot_read
 
 
 def requalify(
@@ -33,10 +30,12 @@ def requalify(
         address: "local" looks at this machine; else the address of a Ray cluster.
 
     Raises:
-        SpecError: when the file is no recipe.
+        SpecError: when the file is no recipe, or is not as it was written.
         ClusterError: when the cluster cannot be reached.
     """
-    recipe = _read(path)
+    kept = read_recipe(path)
+    refuse_simulated(kept)
+    recipe = kept.content
     environment: RankEnvironment | None = None
     versions = installed_versions()
     here = discover() if address == LOCAL else None
@@ -48,32 +47,11 @@ def requalify(
             environment, versions = ranks.gang.environment(), ranks.gang.versions().texts()
     else:
         topology = here
-    try:
-        return conditions_of(
-            recipe,
-            topology_hash=topology.content_hash,
-            versions=versions,
-            environment=environment,
-            model=None if spec is None else spec.model,
-            workload=None if spec is None else spec.workload,
-        )
-    except (KeyError, TypeError, ValueError) as exc:
-        raise _no_recipe(path, exc) from exc
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        check_schema(content if isinstance(content, dict) else {})
-    except OSError as exc:
-        raise SpecError(cannot_read(path, exc.strerror or str(exc))) from exc
-    except ValueError as exc:
-        raise _no_recipe(path, exc) from exc
-    return content
-
-
-def _no_recipe(path: Path, exc: Exception) -> SpecError:
-    why = f"it lacks {exc}" if isinstance(exc, KeyError) else str(exc)
-    return SpecError(
-        f"{path} is no recipe: {why}", hint="wanted the recipe.json of a run directory"
+    return conditions_of(
+        recipe,
+        topology_hash=topology.content_hash,
+        versions=versions,
+        environment=environment,
+        model=None if spec is None else spec.model,
+        workload=None if spec is None else spec.workload,
     )

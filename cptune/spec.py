@@ -11,6 +11,7 @@ import difflib
 import json
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from enum import StrEnum
 from functools import partial
@@ -89,6 +90,22 @@ def parse(text: str, *, source: str, default_name: str) -> SweepSpec:
     if problems:
         raise SpecError("\n".join(problems))
     return _ADAPTER.validate_json(json.dumps(data, default=str))
+
+
+def from_tables(tables: Mapping[str, object]) -> SweepSpec:
+    """The spec whose tables these are, as plain values; what a table lacks has its default.
+
+    Raises:
+        SpecError: with one line for each problem, naming path and value.
+    """
+    data = json.loads(json.dumps(_without_none(dict(tables))))
+    problems = [
+        f"{'.'.join(map(str, loc or ('name',)))} | {message}"
+        for loc, message in _all_problems(data)
+    ]
+    if problems:
+        raise SpecError("\n".join(problems))
+    return _ADAPTER.validate_json(json.dumps(data))
 
 
 def _all_problems(data: dict[str, Any]) -> list[tuple[_Loc, str]]:

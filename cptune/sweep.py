@@ -14,6 +14,7 @@ from pathlib import Path
 from cptune.cluster.connection import LOCAL, RayNode, knock
 from cptune.cluster.gang_calls import RunOnGang
 from cptune.cluster.session import Ready, joined_cluster, ready_for_trials
+from cptune.domain.candidate import Candidate
 from cptune.domain.study import SweepSpec, TraceKind
 from cptune.opening import has_run, open_log, open_run
 from cptune.predict.found import trial_machine
@@ -24,7 +25,7 @@ from cptune.report.observers import Logged
 from cptune.seams import Observer
 from cptune.search.depths import with_depths
 from cptune.search.devices import settle_devices
-from cptune.search.prepare import prepare
+from cptune.search.prepare import narrow, prepare
 from cptune.searching import Opened, Sweep, World, open_sampler, read_documents, search
 from cptune.store.launcher import RAY, settle_launcher
 from cptune.store.run_directory import RunDirectory
@@ -39,6 +40,7 @@ def run_sweep(
     observer: Observer,
     address: str = LOCAL,
     resume: bool = False,
+    only: Candidate | None = None,
 ) -> Sweep:
     """Run the whole sweep and keep its result in `runs/<name>`.
 
@@ -48,6 +50,7 @@ def run_sweep(
         observer: Told what happens.
         address: "local", or the address of a Ray cluster.
         resume: Continue the run of this name instead of refusing it.
+        only: The one candidate of the legal set that is tried; None: all of it.
 
     Raises:
         SpecError: when the input is wrong; nothing was started.
@@ -60,7 +63,7 @@ def run_sweep(
         topology = discover() if address == LOCAL else None
         if topology is None and spec.cluster.world_size is None:
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=0))
-        prepared = prepare(spec, topology)
+        prepared = narrow(prepare(spec, topology), only)
         documents = read_documents(prepared.spec)
         is_there = has_run(runs / spec.name)
         run = stack.enter_context(open_run(prepared.spec, runs / spec.name, resume=resume))

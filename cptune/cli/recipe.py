@@ -3,14 +3,110 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from cptune.cli.app import Format, app, end_on_signals
-from cptune.printing import print_answer, say
+from cptune.cli.outputs import check_outputs
+from cptune.printing import print_answer, print_json, print_recipe, print_text, say
+from cptune.recipe.export.tools import ToolName
 
 recipe = App(name="recipe", help="The life of a recipe after its sweep.")
 app.command(recipe)
+
+
+@recipe.command
+def show(file: Path, /, *, format: Format = Format.TABLE) -> int:
+    """Show a recipe and its certificate, as its sweep printed them, from its file alone.
+
+    A file that is not as the sweep wrote it is refused, with the place.
+
+    Args:
+        file: A recipe.json.
+        format: How to print it; json is the content of the file.
+    """
+    from cptune.kept import read_recipe
+
+    kept = read_recipe(file)
+    if format is Format.JSON:
+        print_json(kept.content)
+    else:
+        print_recipe(kept.recipe)
+    return 0
+
+
+@recipe.command
+def export(file: Path, /, *, to: ToolName, out: Path | None = None) -> int:
+    """Say a recipe in the words of another trainer, ready to paste.
+
+    Ends with 1 where the other cannot say it: every reason is named, with the nearest that it can.
+
+    Args:
+        file: A recipe.json.
+        to: The other trainer: flags of Megatron-LM, a function over a configuration of
+            Megatron-Bridge or torchtitan, a configuration file of Accelerate.
+        out: A file to write it to; standard output if omitted.
+    """
+    from cptune.kept import read_recipe
+    from cptune.recipe.export.text import export_text
+    from cptune.store.files import write_durably
+
+    check_outputs({"--out": out}, inputs=[file])
+    text = export_text(read_recipe(file).recipe, to)
+    if out is None:
+        print_text(text)
+    else:
+        write_durably(out, text.encode())
+        say(f"wrote {out}")
+    return 0
+
+
+@recipe.command
+def reproduce(
+    file: Path,
+    /,
+    *,
+    runs: Path = Path("runs"),
+    name: str | None = None,
+    changed: Annotated[bool, Parameter(negative=())] = False,
+    address: str = "local",
+    format: Format = Format.TABLE,
+) -> int:
+    """Run a recipe again, alone and from its file, and compare every figure.
+
+    It is requalified first, and its layout proven again. Ends with 1 when a condition has changed
+    and --changed was not given, or when a figure differs.
+
+    Args:
+        file: A recipe.json.
+        runs: Where the run directory is made.
+        name: Name of the run; that of the recipe with -again if omitted.
+        changed: Go on where topology, versions or environment have changed: what the mathematics
+            gives is judged, time and memory are shown and not judged.
+        address: "local" starts a Ray on this machine; else the address of a Ray cluster.
+        format: How to print the result.
+    """
+    from cptune.report.observers import Terminal
+    from cptune.report.reproduce import reproduce_answer, reproduce_view
+    from cptune.reproduce import reproduce as run_again
+
+    end_on_signals()
+    terminal = Terminal()
+    try:
+        found = run_again(
+            file, runs=runs, observer=terminal, address=address, name=name, changed=changed
+        )
+    finally:
+        terminal.close()
+    run = None if found.run is None else str(found.run)
+    print_answer(
+        reproduce_answer(found.conditions, found.rows, run=run, reproduced=found.reproduced),
+        as_json=format is Format.JSON,
+        view=lambda _: reproduce_view(found.conditions, found.rows),
+    )
+    say(found.summary)
+    return 0 if found.reproduced else 1
 
 
 @recipe.command

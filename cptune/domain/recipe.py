@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 
 from cptune.domain.candidate import Candidate
@@ -12,11 +12,12 @@ from cptune.domain.launcher import LauncherName
 from cptune.domain.outcome import Measurement
 from cptune.domain.placement import Placement
 from cptune.domain.proof import Proof
+from cptune.domain.reported import Reported, sum_of_reports
+from cptune.domain.seal import sealed
 from cptune.domain.study import SweepSpec
 from cptune.domain.trial import Predicted
 
 RECIPE_SCHEMA = 1
-_EXPOSED = ("axis", "method", "communication_s", "exposed_s")
 
 
 class Evidence(StrEnum):
@@ -66,6 +67,13 @@ class Recipe:
     environment: RankEnvironment = field(default_factory=RankEnvironment)
     caveats: tuple[str, ...] = ()  # what speaks against the figures
     launcher: LauncherName = LauncherName.RAY
+    run_id: str | None = None  # of the run that found it
+    told: Reported | None = None  # where it was read from its file, which has no report of a rank
+
+    @property
+    def reported(self) -> Reported:
+        """What the ranks of its measurement reported, in sum."""
+        return self.told or sum_of_reports(self.measurement, self.candidate.layout)
 
     @property
     def is_certified(self) -> bool:
@@ -85,19 +93,29 @@ class Recipe:
         }
 
     def to_json(self) -> dict[str, object]:
-        """The content of recipe.json."""
+        """The content of recipe.json: the recipe, and under `digests` one of each of its parts."""
+        return sealed(self._content())
+
+    def _run(self) -> dict[str, object]:
+        """What another run of it has to know beside workload and layout."""
+        return {
+            "id": self.run_id,
+            "cluster": asdict(self.spec.cluster),
+            "budget": asdict(self.spec.budget),
+            "seed": self.spec.search.seed,
+        }
+
+    def _content(self) -> dict[str, object]:
         layout = self.candidate.axes()
         per_pass = self.candidate.layout.dp * self.candidate.micro_batch
         layout["accumulation"] = self.spec.workload.global_batch_seqs // per_pass
-        measurement = asdict(self.measurement)
-        ranks = measurement.pop("ranks")
+        reported = self.reported
+        measurement = asdict(replace(self.measurement, ranks=()))
+        del measurement["ranks"]
         figures: dict[str, object] = {
             **measurement,
             "exposed_share": self.measurement.exposed_share,
-            "exposures": [
-                {name: getattr(one, name) for name in _EXPOSED}
-                for one in self.measurement.exposures
-            ],
+            **reported.to_json(),
             "capacity_bytes": self.capacity_bytes,
         }
         simulated = self.launcher.is_simulated
@@ -108,7 +126,7 @@ class Recipe:
             "candidate_key": self.candidate.key,
             "layout": layout,
             "mesh": self.placement.mesh(),
-            "ring_edges": [{"rank": row["rank"], **edge} for row in ranks for edge in row["edges"]],
+            "ring_edges": [dict(edge) for edge in reported.ring_edges],
             "certificate": [asdict(entry) for entry in self.certificate],
             "certified": self.is_certified,
             "controls": [asdict(control) for control in self.controls],
@@ -124,5 +142,6 @@ class Recipe:
             "fingerprints": dict(self.fingerprints),
             "environment": self.environment.to_json(),
             "caveats": list(self.caveats),
+            "run": self._run(),
             "commands": list(self.commands),
         }

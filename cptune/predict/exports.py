@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import lcm
 
-from cptune.domain.candidate import Candidate, ShardingKind
+from cptune.domain.candidate import Candidate, ShardingKind, Strategy
 from cptune.domain.workload import Precision, Workload
 from cptune.predict.shares import micro_batches
 
@@ -34,7 +34,9 @@ def megatron_json(candidate: Candidate, workload: Workload) -> dict[str, object]
     lay, reasons = candidate.layout, list[str]()
     if workload.seq_len % divisor:
         reasons.append(f"{workload.seq_len} tokens do not divide by {divisor}")
-    if lay.cp > 1 and candidate.sharding is not ShardingKind.ZIGZAG:
+    # Under Ulysses each rank attends whole heads, however the context is cut between.
+    is_cut = lay.cp > 1 and candidate.strategy is not Strategy.ULYSSES
+    if is_cut and candidate.sharding is not ShardingKind.ZIGZAG:
         reasons.append(f"sharding {candidate.sharding}: Megatron cuts a causal context in zigzag")
     batches = micro_batches(candidate, workload)
     if lay.vpp > 1 and batches % lay.pp:

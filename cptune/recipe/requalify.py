@@ -60,9 +60,10 @@ def check_schema(recipe: Mapping[str, Any]) -> None:
     Raises:
         ValueError: naming the schema that it has.
     """
-    if recipe.get("schema") != RECIPE_SCHEMA or not isinstance(recipe.get("mesh"), list):
-        seen = recipe.get("schema")
-        raise ValueError(f"schema is {seen!r}; wanted a recipe.json of schema {RECIPE_SCHEMA}")
+    has_mesh = isinstance(recipe.get("mesh"), list)
+    if recipe.get("schema") != RECIPE_SCHEMA or not has_mesh:
+        seen = f"{recipe.get('schema')!r}" + ("" if has_mesh else " and mesh is missing")
+        raise ValueError(f"schema is {seen}; wanted a recipe.json of schema {RECIPE_SCHEMA}")
 
 
 def _training(

@@ -59,6 +59,13 @@ def _figures(seen: Measurement) -> tuple[str, str, str, str]:
     )
 
 
+def recipe_sections(recipe: Recipe) -> list[tuple[str, list[str]]]:
+    """What is said of a recipe, when it is found and whenever it is shown again."""
+    name = recipe.launcher
+    how = f" ({name.success.value}, nothing ran)" if name.is_simulated else ""
+    return [(f"Recipe{how}", recipe_lines(recipe)), ("Certificate", certificate_lines(recipe))]
+
+
 def recipe_lines(recipe: Recipe) -> list[str]:
     """What to ship, and what it cost."""
     candidate, seen, layout = recipe.candidate, recipe.measurement, recipe.candidate.layout
@@ -73,7 +80,7 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         f"passes, global batch {batch} x {recipe.spec.workload.seq_len} tokens",
         f"{seen.tokens_per_s:,.0f} tokens/s, step {seen.step_s * 1e3:,.0f} ms "
         f"(p10 {seen.step_p10_s * 1e3:,.0f}, p90 {seen.step_p90_s * 1e3:,.0f})",
-        _certainty(seen),
+        _certainty(recipe),
         f"peak {bytes_text(seen.peak_allocated_bytes)} of {bytes_text(recipe.capacity_bytes)} "
         f"({bytes_text(allowed)} inside the margin); forward "
         f"{bytes_text(seen.forward_peak_bytes)}, backward {bytes_text(seen.backward_peak_bytes)}",
@@ -82,7 +89,7 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         f"tp {seen.tp_exposed_s * 1e3:,.1f}, cp {seen.cp_exposed_s * 1e3:,.1f}, "
         f"dp {seen.dp_exposed_s * 1e3:,.1f}, pp {seen.pp_exposed_s * 1e3:,.1f} ms "
         f"({seen.exposed_method})",
-        *_by_ablation(seen),
+        *_by_ablation(recipe),
         *([] if seen.kernel is None else [f"attention kernel {seen.kernel}"]),
         *_proven(recipe),
         *_expected(recipe),
@@ -96,29 +103,31 @@ def _exposed_in(seen: Measurement) -> str:
     return "the step" if traced_s is None else f"the traced step of {traced_s * 1e3:,.0f} ms"
 
 
-def _by_ablation(seen: Measurement) -> list[str]:
+def _by_ablation(recipe: Recipe) -> list[str]:
     """The same by another method, where it was tried."""
-    if seen.lacks_ablation:
+    reported = recipe.reported
+    if not reported.cross_checked:
         return []
     found = [
         f"{row.axis} unknown" if row.exposed_s is None else f"{row.axis} {row.exposed_s * 1e3:,.1f}"
-        for row in seen.exposures
+        for row in reported.exposures
         if row.method == ABLATION and row.axis != WORLD
     ]
     return [f"by {ABLATION}: {', '.join(found)} ms"] if found else []
 
 
-def _certainty(seen: Measurement) -> str:
+def _certainty(recipe: Recipe) -> str:
     """How well the step time is known."""
-    if not seen.ranks:
+    if recipe.launcher.is_simulated:
         return "no step was timed"
-    steps = len(seen.ranks[0].step_s)
+    seen, steps = recipe.measurement, len(recipe.reported.steps_s)
     known = (
         "too few for an interval"
         if seen.step_ci_share is None
         else (f"median within {seen.step_ci_share:.1%} with 95%")
     )
-    return f"{steps} timed steps: {known}" + (", noisy" if seen.noisy else "")
+    count = f"{steps} timed steps" if steps else "timed steps, how many was not kept"
+    return f"{count}: {known}" + (", noisy" if seen.noisy else "")
 
 
 def _made_of(seen: Measurement) -> list[str]:

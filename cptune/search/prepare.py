@@ -49,6 +49,24 @@ def prepare(spec: SweepSpec, topology: Topology | None) -> Prepared:
     )
 
 
+def narrow(prepared: Prepared, only: Candidate | None) -> Prepared:
+    """The same with one candidate of its legal set alone; as it is for None.
+
+    Raises:
+        SpecError: when that candidate is not legal here.
+    """
+    if only is None:
+        return prepared
+    legal = [one for one in prepared.space.candidates if one.key == only.key]
+    if not legal:
+        raise SpecError(
+            f"{only.key} is not legal on {prepared.space.world_size} ranks here: "
+            + ("; ".join(prepared.space.reasons) or "the axes do not hold it")
+        )
+    space = replace(prepared.space, candidates=tuple(legal))
+    return replace(prepared, space=space, baseline=legal[0])
+
+
 def _key(violation: Violation) -> str:
     """The key of sweep.toml that a rule of `why_unsupported` is about."""
     name = violation.rule.rpartition(" ")[2]

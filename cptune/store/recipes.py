@@ -10,6 +10,8 @@ from cptune.store import schema
 from cptune.store.files import write_durably
 from cptune.store.ledger import encode
 
+RECIPE_FILE = "recipe.json"
+
 
 def write_recipe(directory: Path, recipe: Recipe) -> Path:
     """Write recipe.json and recipes.parquet; returns the path of the former.
@@ -31,11 +33,11 @@ def write_recipe(directory: Path, recipe: Recipe) -> Path:
         "recipe_json": text,
     }
     write_durably(directory / "recipes.parquet", encode([row], schema.RECIPES))
-    write_durably(directory / "recipe.json", text.encode())
-    return directory / "recipe.json"
+    write_durably(directory / RECIPE_FILE, text.encode())
+    return directory / RECIPE_FILE
 
 
 def remove_recipe(directory: Path) -> None:
     """Remove the recipe of an earlier end of the same run: what is there is always of now."""
-    for name in ("recipe.json", "recipes.parquet"):
+    for name in (RECIPE_FILE, "recipes.parquet"):
         (directory / name).unlink(missing_ok=True)

@@ -207,3 +207,15 @@ def test_flags_that_do_not_go_together_are_refused(tmp_path, words, why, capsys)
     assert run(["sweep", str(path), "--runs", str(tmp_path / "runs"), *words]) == 2
     assert why in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+def test_its_recipe_is_shown_as_predicted_and_cannot_be_qualified_or_reproduced(tmp_path, capsys):
+    path = sweep(tmp_path).directory / "recipe.json"
+
+    assert run(["recipe", "show", str(path)]) == 0
+    assert "Recipe (predicted, nothing ran)" in capsys.readouterr().out
+    for word in ("requalify", "reproduce"):
+        assert run(["recipe", word, str(path)]) == 2
+        assert "of --launcher roofline: nothing ran" in capsys.readouterr().err
+    commands = json.loads(path.read_text())["commands"]
+    assert not [one for one in commands if "requalify" in one or "reproduce" in one]

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from predict_cases import candidate, case, documents
 
-from cptune.domain.candidate import Recompute, ShardingKind
+from cptune.domain.candidate import Recompute, ShardingKind, Strategy
 from cptune.domain.workload import AttentionMask, Precision, Workload
 from cptune.errors import SpecError
 from cptune.predict.case import Case
@@ -133,3 +133,5 @@ def test_megatron_says_everything_it_refuses():
     assert said["legal"] is False
     assert len(said["reasons"]) == 3
     assert megatron_json(candidate(cp=4), work())["legal"] is True
+    traded = candidate(cp=4, strategy=Strategy.ULYSSES, sharding=ShardingKind.CONTIGUOUS)
+    assert megatron_json(traded, work())["legal"] is True

@@ -1,0 +1,239 @@
+"""A recipe read from its file: strictly, so that what was cut, mixed or edited is refused by place.
+
+`cptune recipe show`, `export`, `requalify` and `reproduce` all read it here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cptune.domain.candidate import Candidate
+from cptune.domain.launcher import LauncherName
+from cptune.domain.proof import Proof, proof_from_json
+from cptune.domain.recipe import CertificateEntry, Control, Recipe
+from cptune.domain.seal import DIGESTS, why_broken
+from cptune.domain.study import SweepSpec
+from cptune.domain.trial import Predicted
+from cptune.errors import SpecError
+from cptune.recipe.nouns import (
+    read_candidate,
+    read_environment,
+    read_list,
+    read_measurement,
+    read_noun,
+    read_placement,
+    read_reported,
+    read_table,
+)
+from cptune.recipe.requalify import check_schema
+from cptune.spec import from_tables
+from topology.errors import TopologyError
+from topology.inputs import cannot_read
+
+_HINT = "wanted the recipe.json of a run directory, as a sweep wrote it"
+#: Parts of every recipe.json, and those that came later: a file without one is an older one.
+_PARTS = (
+    "name",
+    "workload",
+    "candidate_key",
+    "layout",
+    "mesh",
+    "certificate",
+    "certified",
+    "controls",
+    "measurement",
+    "prediction",
+    "objective",
+    "versions",
+    "fingerprints",
+    "commands",
+)
+_LATER = (
+    "ring_edges",
+    "expectation",
+    "equivalence",
+    "environment",
+    "caveats",
+    "run",
+    "launcher",
+    "simulation",
+    DIGESTS,
+)
+_FINGERPRINTS = ("convergence", "execution", "topology")
+_MARGIN = "memory_margin"
+#: Of a prediction, what follows from it and the measurement.
+_ERRORS = ("step_error", "peak_error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A recipe and the content of its file."""
+
+    path: Path
+    recipe: Recipe
+    content: Mapping[str, Any]
+
+
+def read_recipe(path: Path) -> Kept:
+    """Read a recipe.json.
+
+    Raises:
+        SpecError: when it cannot be read, is none, or is not as it was written, with the places.
+    """
+    content = _read(path)
+    problems = [*_why_other_parts(content), *why_broken(content)]
+    if not problems:
+        try:
+            recipe = _recipe(content)
+        except SpecError as exc:  # of the tables of its spec, a line each
+            problems = str(exc).splitlines()
+        except KeyError as exc:
+            problems = [f"{exc.args[0]} | missing"]
+        except (TopologyError, AttributeError, TypeError, ValueError, ZeroDivisionError) as exc:
+            problems = [str(exc)]
+        else:
+            problems = list(_why_contradicting(content, recipe))
+            if not problems:
+                return Kept(path=path, recipe=recipe, content=content)
+    raise SpecError("\n".join(f"{path}: {one}" for one in problems), hint=_HINT)
+
+
+def refuse_simulated(kept: Kept) -> None:
+    """Refuse a recipe that nothing ran for: it was found under no hardware.
+
+    Raises:
+        SpecError: naming the launcher that answered.
+    """
+    name = kept.recipe.launcher
+    if name.is_simulated:
+        raise SpecError(
+            f"{kept.path} | of --launcher {name.value}: nothing ran; wanted one of real trials",
+            hint="run the sweep with --launcher ray where it is to train",
+        )
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        check_schema(content if isinstance(content, dict) else {})
+    except OSError as exc:
+        raise SpecError(cannot_read(path, exc.strerror or str(exc))) from exc
+    except (ValueError, RecursionError) as exc:
+        raise SpecError(f"{path} is no recipe: {exc}", hint=_HINT) from exc
+    return content
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"it holds {word}, which is no number of JSON")
+
+
+def _why_other_parts(content: Mapping[str, Any]) -> list[str]:
+    found = [f"{name} | missing" for name in _PARTS if name not in content]
+    if DIGESTS in content:  # a part that has a digest and is not known here is of a later version
+        return found
+    known = {"schema", *_PARTS, *_LATER}
+    return found + [f"{name} | unknown" for name in content if name not in known]
+
+
+def _recipe(content: Mapping[str, Any]) -> Recipe:
+    candidate = read_candidate(content["layout"])
+    launcher = LauncherName(content.get("launcher", LauncherName.RAY))
+    measurement = content["simulation" if launcher.is_simulated else "measurement"]
+    return Recipe(
+        spec=_spec(content),
+        candidate=candidate,
+        placement=read_placement(content["mesh"], candidate),
+        measurement=read_measurement(measurement),
+        told=read_reported(measurement, content.get("ring_edges")),
+        predicted=_predicted(content["prediction"]),
+        capacity_bytes=_whole(measurement["capacity_bytes"], "measurement.capacity_bytes"),
+        certificate=read_list(CertificateEntry, content["certificate"], path="certificate"),
+        controls=read_list(Control, content["controls"], path="controls"),
+        versions=read_table(content["versions"], path="versions"),
+        fingerprints=_fingerprints(content["fingerprints"]),
+        commands=tuple(content["commands"]),
+        expectation=read_table(content.get("expectation", {}), path="expectation"),
+        proof=_proof(content.get("equivalence"), candidate),
+        environment=read_environment(content.get("environment")),
+        caveats=tuple(content.get("caveats", ())),
+        launcher=launcher,
+        run_id=read_table(content.get("run", {}), path="run").get("id"),
+    )
+
+
+def _spec(content: Mapping[str, Any]) -> SweepSpec:
+    """What of the spec is kept: all of it in newer files, else what `show` needs."""
+    workload = dict(read_table(content["workload"], path="workload"))
+    objective = dict(read_table(content["objective"], path="objective"))
+    run = read_table(content.get("run", {}), path="run")
+    margin = objective.pop(_MARGIN)
+    return from_tables(
+        {
+            "name": content["name"],
+            "model": workload.pop("model"),
+            "workload": workload,
+            "cluster": run.get("cluster", {_MARGIN: margin}),
+            "objective": objective,
+            "budget": run.get("budget", {}),
+            "search": {"seed": run["seed"]} if "seed" in run else {},
+        }
+    )
+
+
+def _fingerprints(value: object) -> Mapping[str, str]:
+    table = read_table(value, path="fingerprints")
+    for name in _FINGERPRINTS:
+        if not isinstance(table.get(name), str):
+            raise TypeError(f"fingerprints.{name} | {table.get(name)!r}; wanted a hash")
+    return table
+
+
+def _predicted(value: object) -> Predicted | None:
+    if not value:
+        return None
+    return read_noun(Predicted, value, path="prediction", beside=_ERRORS)
+
+
+def _proof(value: object, candidate: Candidate) -> Proof | None:
+    if value is None:
+        return None
+    try:
+        proof = proof_from_json(read_table(value, path="equivalence"))
+    except ValueError as exc:
+        raise ValueError(f"equivalence | {exc}; its own checks say otherwise") from exc
+    if proof.candidate_key != candidate.key:
+        raise ValueError(
+            f"equivalence.candidate | {proof.candidate_key}; wanted {candidate.key}, as the layout"
+        )
+    return proof
+
+
+def _whole(value: object, path: str) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{path} | {value!r}; wanted a whole number")
+    return value
+
+
+def _why_contradicting(content: Mapping[str, Any], recipe: Recipe) -> Iterator[str]:
+    """Where the file says something else than follows from the rest of it."""
+    made = json.loads(json.dumps(recipe.to_json()))
+    parts = [name for name in made if name in content and name != DIGESTS]
+    for name in parts:
+        for place, seen, wanted in _differing(content[name], made[name], name):
+            yield f"{place} | {seen!r}; wanted {wanted!r}, as follows from the rest of the file"
+
+
+def _differing(seen: object, wanted: object, path: str) -> Iterator[tuple[str, object, object]]:
+    """The places that both have and that differ."""
+    if isinstance(seen, dict) and isinstance(wanted, dict):
+        for name in seen.keys() & wanted.keys():
+            yield from _differing(seen[name], wanted[name], f"{path}.{name}")
+    elif isinstance(seen, list) and isinstance(wanted, list) and len(seen) == len(wanted):
+        for index, (one, other) in enumerate(zip(seen, wanted, strict=True)):
+            yield from _differing(one, other, f"{path}[{index}]")
+    elif seen != wanted:
+        yield path, seen, wanted
