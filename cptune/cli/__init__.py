@@ -4,7 +4,17 @@ Exit 0 done, 1 the run failed or nothing fits, 2 bad input or usage, 130 after C
 holds related commands; what a command needs is imported inside it, so that `--help` stays instant.
 """
 
-from cptune.cli import balance, curve, inventory, planning, recipe, sweep, trace, verify
+from cptune.cli import (
+    balance,
+    curve,
+    inventory,
+    planning,
+    recipe,
+    report,
+    sweep,
+    trace,
+    verify,
+)
 from cptune.cli.exits import main, run
 
 __all__ = [
@@ -14,6 +24,7 @@ __all__ = [
     "main",
     "planning",
     "recipe",
+    "report",
     "run",
     "sweep",
     "trace",
