@@ -115,6 +115,7 @@ def print_sweep(done: Sweep) -> None:
                 has_recipe=done.recipe is not None,
                 program=program,
                 storage=done.spec.storage,
+                has_page=(done.directory / "report.html").exists(),
             ),
         )
     ]

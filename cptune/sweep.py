@@ -25,6 +25,7 @@ from cptune.domain.study import SweepSpec, TraceKind
 from cptune.domain.trial import Trial
 from cptune.errors import SpecError
 from cptune.keeping import keep_recipe
+from cptune.logs import SWEEP_FINISHED, SWEEP_STARTED
 from cptune.opening import check_path, open_log, open_run
 from cptune.predict.found import trial_machine
 from cptune.predict.limits import RateGuard, hardware_of
@@ -33,6 +34,7 @@ from cptune.proving import Prover
 from cptune.recipe.caveats import caveats_of, why_other_execution
 from cptune.recipe.fingerprint import stamp_of
 from cptune.report.observers import Logged
+from cptune.reporting.report import keep_report
 from cptune.seams import Launcher, Observer
 from cptune.search.choose import Choice, Limits
 from cptune.search.depths import with_depths
@@ -156,8 +158,8 @@ def run_sweep(
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=ranks))
             prepared = replace(prepared, spec=settle_devices(prepared.spec, topology))
         log = stack.enter_context(closing(open_log(run.path / "log.jsonl")))
-        log.write("sweep_started", resume=resume, address=address, pid=os.getpid())
-        observer = Logged(observer, log)
+        log.write(SWEEP_STARTED, resume=resume, address=address, pid=os.getpid())
+        logged = Logged(observer, log)
         ready = stack.enter_context(
             ready_for_trials(prepared.spec, nodes=nodes, topology=topology, lengths=documents.pool)
         )
@@ -171,9 +173,13 @@ def run_sweep(
             environment=ready.gang.environment(),
         )
         for caveat in caveats_of(world.environment):
-            observer.note(caveat)
+            logged.note(caveat)
         opened = _Opened(run=run, sampler=sampler, documents=documents)
-        return _search(prepared, opened, world=world, observer=observer)
+        done = _search(prepared, opened, world=world, observer=logged)
+        chosen = None if done.recipe is None else done.recipe.candidate.key
+        log.write(SWEEP_FINISHED, recipe=chosen)
+    keep_report(done.directory, observer)  # Ray is gone, and another driver may come
+    return done
 
 
 def _of_finals(spec: SweepSpec) -> SweepSpec:

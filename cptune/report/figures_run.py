@@ -29,6 +29,8 @@ _PARTS = (
 )
 _OTHER = "other"
 _MS = 1e3
+_ROOM = 1.15  # right of the last point
+_PASSED = ("chosen", "larger cp", "same cp", "slower")  # every gate but that of speed
 
 
 def memory_plot(
@@ -72,38 +74,26 @@ def memory_plot(
 
 def speed_plot(judged: Sequence[Judged], *, objective: Objective) -> Plot:
     """A point a candidate, its bar the fastest to the slowest tenth of its steps."""
-    rates = [_rate(one) for one in judged]
     by_mark: dict[bool, list[Judged]] = {False: [], True: []}
     for one in judged:
         by_mark[one.word == "chosen"].append(one)
-    data = [
-        _points(
-            by_mark[chosen],
-            name="chosen" if chosen else "rejected",
-            marker={"size": 16 if chosen else 9, "symbol": "star" if chosen else "circle"}
-            | {"color": _GREEN if chosen else _BLUE},
-        )
-        for chosen in (False, True)
-        if by_mark[chosen]
-    ]
-    passed = [
-        rate
-        for one, rate in zip(judged, rates, strict=True)
-        if one.word in ("chosen", "larger cp", "same cp", "slower")
-    ]
-    best = max(passed, default=None)
-    slack = objective.throughput_slack
-    lines = (
-        [] if best is None else [_level(best * (1 - slack), f"slack {slack:.1%} below the best")]
-    )
-    budget = {**_level(objective.exposed_comm_share * 100, "budget"), "upright": True}
+    data = [_points(points, chosen=chosen) for chosen, points in by_mark.items() if points]
+    widest = _ROOM * max((share for points in data for share in points["x"]), default=0.0)
+    passed = [_rate(one) for one in judged if one.word in _PASSED]
+    slack, budget = objective.throughput_slack, objective.exposed_comm_share
+    words = f"slack {slack:.1%} below the best"
+    lines = [_level(max(passed) * (1 - slack), words)] if passed else []
+    if budget * 100 <= widest:  # farther off it would crowd the points
+        lines.append({**_level(budget * 100, f"budget {budget:.1%}"), "upright": True})
     return {
         "data": data,
         "layout": {
-            "xaxis": {"title": {"text": "exposed communication, % of the step"}}
-            | {"rangemode": "tozero"},
+            "xaxis": {
+                "title": {"text": f"exposed communication, % of the step (budget {budget:.1%})"},
+                "range": [0, widest or 1],
+            },
             "yaxis": {"title": {"text": "tokens/s"}, "rangemode": "tozero"},
-            **_levels([*lines, budget]),
+            **_levels(lines),
         },
     }
 
@@ -199,13 +189,13 @@ def _bar(
     }
 
 
-def _points(judged: Sequence[Judged], *, name: str, marker: Mapping[str, Any]) -> dict[str, Any]:
+def _points(judged: Sequence[Judged], *, chosen: bool) -> dict[str, Any]:
     seen = [one.trial.measurement for one in judged]
     known = [one for one in seen if one is not None]
     return {
         "type": "scatter",
-        "mode": "markers+text",
-        "name": name,
+        "mode": "markers+text" if chosen else "markers",
+        "name": "chosen" if chosen else "rejected",
         "x": [one.exposed_share * 100 for one in known],
         "y": [one.tokens_per_s for one in known],
         "error_y": {
@@ -215,9 +205,13 @@ def _points(judged: Sequence[Judged], *, name: str, marker: Mapping[str, Any]) -
             "arrayminus": [-_rate_change(one, one.step_p90_s) for one in known],
         },
         "text": [_label(one.trial) for one in judged],
-        "hovertext": [one.trial.candidate.describe() for one in judged],
-        "textposition": "top center",
-        "marker": dict(marker),
+        "hovertext": [f"{_label(one.trial)}: {one.trial.candidate.describe()}" for one in judged],
+        "textposition": "middle right",
+        "marker": {
+            "size": 16 if chosen else 9,
+            "symbol": "star" if chosen else "circle",
+            "color": _GREEN if chosen else _BLUE,
+        },
     }
 
 

@@ -17,7 +17,7 @@
         xaxis: Object.assign({}, axis, plot.layout.xaxis),
         yaxis: Object.assign({}, axis, plot.layout.yaxis)
       });
-      Plotly.react(place, plot.data, layout, { displaylogo: false, responsive: true });
+      Plotly.react(place, plot.data, layout, { displayModeBar: false, responsive: true });
     });
   }
   draw();

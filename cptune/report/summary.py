@@ -202,6 +202,7 @@ def next_lines(
     has_recipe: bool,
     program: Callable[[str], str],
     storage: Storage | None = None,
+    has_page: bool = False,
 ) -> list[str]:
     """Commands that go on from here, ready to paste.
 
@@ -210,9 +211,11 @@ def next_lines(
         has_recipe: Whether there is one in it.
         program: How a program is called here.
         storage: Where the study is; SQLite in the run directory if omitted.
+        has_page: Whether its page was written.
     """
     study = _study_argument(directory, storage or Storage())
     lines = [f"recipe    {directory / 'recipe.json'}"] if has_recipe else []
+    lines += [f"page      {directory / 'report.html'}"] if has_page else []
     return [
         *lines,
         f"trials    {directory / 'trials'}/*.parquet (any Parquet reader)",

@@ -130,7 +130,8 @@ def _trace(disk: Disk, trial: Trial) -> dict[str, Any] | None:
     path = trace_path(disk.directory, trial)
     spans: dict[int, list[Span]] = {}
     try:
-        spans = read_spans(path, trial=trial)
+        if path.exists() or (trial.origin and trial.origin.trace_sha256):
+            spans = read_spans(path, trial=trial)
     except LedgerError as exc:
         disk.doubts.append(str(exc))
     where = str(path) if spans else None
