@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from importlib import resources
+from math import isfinite
 from typing import Any
 
 import jinja2
@@ -107,4 +108,13 @@ def _template() -> jinja2.Template:
 
 def _plot_json(plot: dict[str, Any]) -> str:
     """Data that no text inside can end the element of."""
-    return json.dumps(plot, allow_nan=False).replace("<", "\\u003c")
+    return json.dumps(_finite(plot), allow_nan=False).replace("<", "\\u003c")
+
+
+def _finite(value: object) -> object:
+    """The same without what JSON has no word for: it draws no mark."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not isfinite(value) else value

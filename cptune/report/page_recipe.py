@@ -46,8 +46,10 @@ def recipe_section(run: ReportedRun) -> Section:
         lines = tuple(nothing_fits_lines(list(run.judged)))
         return Section(anchor="recipe", title="No recipe", lines=lines)
     title = "Recipe" if run.state is RunState.FINISHED else "Recipe so far"
-    lines = tuple(recipe_lines(replace(recipe, caveats=())))  # they stand above it
-    return Section(anchor="recipe", title=title, lines=lines, parts=(_mesh(recipe),))
+    lines = recipe_lines(replace(recipe, caveats=()))  # they stand above it
+    if run.chosen is not None:
+        lines.append(f"chosen: {run.chosen.reason}")
+    return Section(anchor="recipe", title=title, lines=tuple(lines), parts=(_mesh(recipe),))
 
 
 def _mesh(recipe: Recipe) -> Grid:

@@ -158,7 +158,7 @@ def test_what_speaks_against_it_stands_before_anything_else():
 
 
 def test_its_sentences_are_those_of_the_terminal(page):
-    for line in recipe_lines(RECIPE):
+    for line in [*recipe_lines(RECIPE), "chosen: smallest CP that fits"]:
         assert line in page.sections["recipe"]
 
 
@@ -215,6 +215,17 @@ def test_every_attempt_is_in_the_table_and_each_order_of_it_is_whole(page):
     assert rows[2]["step ms"] == trial_cells(JUDGED[2])[3]
     assert page.text.count('style="--o0:') == len(rows)
     assert page.text.count('type="radio"') == 6
+
+
+def test_a_number_that_json_has_no_word_for_draws_no_mark():
+    seen = replace(SLOW.measurement, tokens_per_s=float("inf"))
+    judged = (*JUDGED[:3], replace(JUDGED[3], trial=replace(SLOW, outcome=seen)))
+
+    page = page_of(reported(judged=judged))
+
+    plots = [json.loads(text) for kind, text in page.scripts if kind == "application/json"]
+    rates = [point for one in plots[1]["data"] for point in one["y"]]
+    assert None in rates
 
 
 def test_what_has_no_figure_comes_last_in_an_order():
