@@ -47,6 +47,7 @@ def recipe_section(run: ReportedRun) -> Section:
         return Section(anchor="recipe", title="No recipe", lines=lines)
     title = "Recipe" if run.state is RunState.FINISHED else "Recipe so far"
     lines = recipe_lines(replace(recipe, caveats=()))  # they stand above it
+    lines.append(f"candidate {recipe.candidate.key}")
     if run.chosen is not None:
         lines.append(f"chosen: {run.chosen.reason}")
     return Section(anchor="recipe", title=title, lines=tuple(lines), parts=(_mesh(recipe),))

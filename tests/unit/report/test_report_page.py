@@ -158,7 +158,8 @@ def test_what_speaks_against_it_stands_before_anything_else():
 
 
 def test_its_sentences_are_those_of_the_terminal(page):
-    for line in [*recipe_lines(RECIPE), "chosen: smallest CP that fits"]:
+    own = [f"candidate {RECIPE.candidate.key}", "chosen: smallest CP that fits"]
+    for line in [*recipe_lines(RECIPE), *own]:
         assert line in page.sections["recipe"]
 
 
