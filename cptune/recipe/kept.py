@@ -20,7 +20,12 @@ _MOST = 5  # contradictions that are named
 
 
 def read_back(
-    content: Mapping[str, Any], *, spec: SweepSpec, trial: Trial, measurement: Measurement
+    content: Mapping[str, Any],
+    *,
+    spec: SweepSpec,
+    trial: Trial,
+    measurement: Measurement,
+    capacity_bytes: int,
 ) -> Recipe:
     """The recipe of a run, with the figures of its trials.
 
@@ -29,6 +34,7 @@ def read_back(
         spec: The resolved spec of the run.
         trial: The attempt, or the joined rounds, that speak for its candidate.
         measurement: What it came to.
+        capacity_bytes: What a rank may hold.
 
     Raises:
         KeyError: when something is missing.
@@ -42,7 +48,7 @@ def read_back(
         placement=trial.placement,
         measurement=measurement,
         predicted=trial.predicted,
-        capacity_bytes=content["measurement"]["capacity_bytes"],
+        capacity_bytes=capacity_bytes,
         certificate=tuple(map(_entry, content["certificate"])),
         controls=tuple(Control(**one) for one in content["controls"]),
         versions=content["versions"],

@@ -38,7 +38,10 @@ def trials_section(run: ReportedRun) -> Section:
     )
     words = {"key", "outcome", "proof", "started", "reason"}
     grid = Grid(columns=_TRIALS, lines=lines, numbers=frozenset(_TRIALS) - words, orders=_ORDERS)
-    said = f"{len(trials)} attempts; round 0 is the search, the others are finals ({NOISY} noisy)"
+    said = (
+        f"{len(trials)} attempts ({NOISY} noisy timing); round 0 is the search, the others are "
+        "finals: a candidate of the finals is judged by all complete rounds together"
+    )
     return Section(anchor="trials", title="Every trial", lines=(said,), parts=(grid,))
 
 

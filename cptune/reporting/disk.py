@@ -54,7 +54,7 @@ def read_disk(directory: Path) -> Disk:
         f"trial {trial.number} attempt {trial.attempt} has no {', '.join(_lacking(trial))}: it is "
         "of an older version, and left out"
         for trial in kept
-        if trial not in trials
+        if _lacking(trial)
     ]
     text = _text(directory / "recipe.json", doubts, needed=False)
     recipe = _recipe_content(text, doubts) if text is not None else None

@@ -5,13 +5,11 @@ The ledger is the truth: what recipe.json says otherwise is a sentence on the pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from cptune.balance.expected import expect_load
 from cptune.domain.recipe import Recipe
 from cptune.domain.rules import Setting
-from cptune.domain.trial import Trial
 from cptune.domain.workload import FULL_LENGTHS, AttentionMask
 from cptune.errors import CptuneError, SpecError
 from cptune.predict.found import trial_machine
@@ -28,13 +26,15 @@ from cptune.store.proofs import read_proof
 
 
 def capacity_bytes(disk: Disk) -> int | None:
-    """What a rank may hold: as the recipe, the spec or else the smallest device says."""
+    """What a rank may hold: as the spec, the recipe or else the smallest device says."""
+    if disk.spec.cluster.device_memory_bytes:
+        return disk.spec.cluster.device_memory_bytes
     told = (disk.recipe or {}).get("measurement")
     if isinstance(told, dict) and isinstance(told.get("capacity_bytes"), int):
         return told["capacity_bytes"]
     places = [place for trial in disk.trials for place in trial.placement.ranks]
     sizes = [one.device.memory_bytes for one in places if one.device.memory_bytes is not None]
-    return disk.spec.cluster.device_memory_bytes or min(sizes, default=None)
+    return min(sizes, default=None)
 
 
 def judge(disk: Disk, capacity: int) -> Choice | None:
@@ -80,36 +80,72 @@ def _expect(disk: Disk, capacity: int) -> Expect:
     return ExpectSteps(documents=load, attention_share=predictor.attention_share)
 
 
-def kept_recipe(disk: Disk, choice: Choice | None) -> Recipe | None:
-    """The recipe that the run kept, with the figures of its trials."""
+def kept_recipe(disk: Disk, choice: Choice | None, capacity: int | None) -> Recipe | None:
+    """The recipe that the run kept, with the figures of its trials, which may contradict it."""
     content = disk.recipe
     if content is None:
         return None
     key = content.get("candidate_key")
     verdict = _verdict_of(choice, key)
     seen = None if verdict is None else verdict.trial.measurement
-    if verdict is None or seen is None:
+    if choice is None or verdict is None or seen is None or capacity is None:
         disk.doubts.append(f"recipe.json names {key}, of which no measured trial can be read")
         return None
     try:
-        recipe = read_back(content, spec=disk.spec, trial=verdict.trial, measurement=seen)
-        wrong = contradictions(content, recipe)
+        recipe = read_back(
+            content,
+            spec=disk.spec,
+            trial=verdict.trial,
+            measurement=seen,
+            capacity_bytes=capacity,
+        )
+        wrong = [*contradictions(content, recipe), *_why_other_choice(recipe, choice, verdict)]
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
         why = f"it lacks {exc}" if isinstance(exc, KeyError) else str(exc)
         disk.doubts.append(f"recipe.json is no recipe: {why}")
         return None
-    if choice is not None and choice.trial is not verdict.trial:
-        now = "nothing" if choice.trial is None else choice.trial.candidate.key
-        wrong.append(f"it names {key}, by its trials {now} would be chosen")
-    known = {key, *(control.candidate_key for control in recipe.controls)}
-    wrong += [f"it does not know {one}" for one in _keys(disk.trials) if one not in known]
+    wrong += _why_other_proof(disk, recipe)
     if wrong:
-        disk.doubts.append(f"recipe.json contradicts the trials: {'; '.join(wrong)}")
+        disk.doubts.append(f"recipe.json contradicts the run: {'; '.join(wrong)}")
     return recipe
 
 
-def _keys(trials: Sequence[Trial]) -> list[str]:
-    return list(dict.fromkeys(trial.candidate.key for trial in trials))
+def _why_other_choice(recipe: Recipe, choice: Choice, verdict: Verdict) -> list[str]:
+    """Where the trials, judged again, say other than the recipe: who is chosen, and why not others.
+
+    Reasons are not compared: another version words them otherwise.
+    """
+    key = recipe.candidate.key
+    if choice.trial is not verdict.trial:
+        now = "nothing" if choice.trial is None else choice.trial.candidate.key
+        return [f"it names {key}, by its trials {now} would be chosen"]
+    told = {control.candidate_key: control.verdict for control in recipe.controls}
+    found = {control.candidate_key: control.verdict for control in choice.controls}
+    wrong = [f"it does not know {one}" for one in found if one not in told]
+    wrong += [
+        f"{one} is {told[one]} in recipe.json, {found[one]} by its trials"
+        for one in found
+        if told.get(one, found[one]) != found[one]
+    ]
+    said = {entry.cp: entry.evidence or "OPEN" for entry in recipe.certificate}
+    for entry in choice.certificate:
+        ours = entry.evidence or "OPEN"
+        if said.get(entry.cp) != ours:
+            theirs = said.get(entry.cp, "absent")
+            wrong.append(f"CP={entry.cp} is {theirs} in recipe.json, {ours} by its trials")
+    if recipe.fingerprints.get("convergence") != verdict.trial.convergence_fingerprint:
+        wrong.append("its convergence fingerprint is not that of its trials")
+    return wrong
+
+
+def _why_other_proof(disk: Disk, recipe: Recipe) -> list[str]:
+    """Why the recipe's proof is not the one that the run made; runs of before proofs have none."""
+    if recipe.proof is None:
+        return []
+    execution = recipe.fingerprints.get("execution", "")
+    if read_proof(disk.directory, recipe.candidate.key, execution=execution) == recipe.proof:
+        return []
+    return [f"its proof is not that of proofs/{recipe.candidate.key}.json, as this run made it"]
 
 
 def _verdict_of(choice: Choice | None, key: object) -> Verdict | None:

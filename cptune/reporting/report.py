@@ -26,7 +26,7 @@ from topology.errors import TopologyError
 REPORT = "report.html"
 
 #: What a page that cannot be made may end with, a fault of ours among it.
-_FAULTS = (CptuneError, TopologyError, OSError, ArithmeticError, AttributeError)
+_FAULTS = (CptuneError, TopologyError, OSError, ArithmeticError, AssertionError, AttributeError)
 _FAULTS += (LookupError, TypeError, ValueError)
 
 
@@ -66,7 +66,8 @@ def write_report(directory: Path, *, out: Path | None = None) -> Report:
 
     run = read_run(directory)
     path = out or directory / REPORT
-    data = run_page(run, script=plotly_script(), at=SystemClock().utc()).encode()
+    page = run_page(run, script=plotly_script(), at=SystemClock().utc())
+    data = page.encode(errors="replace")  # a path may be no text
     write_durably(path, data)
     return Report(run=run, path=path, size_bytes=len(data))
 
@@ -93,7 +94,7 @@ def read_run(directory: Path) -> ReportedRun:
     state, note = state_of(disk)
     capacity = capacity_bytes(disk)
     choice = None if capacity is None else judge(disk, capacity)
-    kept = kept_recipe(disk, choice) if state is RunState.FINISHED else None
+    kept = kept_recipe(disk, choice, capacity) if state is RunState.FINISHED else None
     recipe = kept or so_far_recipe(disk, choice, capacity, state=state)
     verdicts = judged(disk, choice, kept=kept)
     chosen = [one for one in verdicts if recipe and one.trial.candidate.key == recipe.candidate.key]

@@ -97,6 +97,7 @@ def write_run(directory, *, trials=(CP1, CP2), spec=SPEC, finished=True):
         if finished:
             choice = choose(ledger.read(), space(), limits())
             keep_recipe(spec, choice, limits=limits(), run=made, stamp=STAMP, proof=PROOF)
+            write_proof(directory, PROOF, execution=STAMP.execution)
             log.write(SWEEP_FINISHED)
     return directory
 
@@ -257,10 +258,53 @@ def test_a_recipe_that_says_other_than_its_trials_is_contradicted_by_them(finish
     seen = read_run(finished)
 
     assert seen.doubts == (
-        "recipe.json contradicts the trials: measurement.step_s is 0.05 in recipe.json, 0.1 by its "
+        "recipe.json contradicts the run: measurement.step_s is 0.05 in recipe.json, 0.1 by its "
         "trials",
     )
     assert seen.recipe.measurement.step_s == 0.1
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"certificate": lambda old: [old[0] | {"evidence": "proven"}]},
+            "CP=1 is proven in recipe.json, measured by its trials",
+        ),
+        ({"certificate": lambda _: []}, "CP=1 is absent in recipe.json, measured by its trials"),
+        (
+            {"controls": lambda old: [old[0] | {"verdict": "slower"}]},
+            f"{CP1.candidate.key} is slower in recipe.json, out_of_memory by its trials",
+        ),
+        (
+            {"measurement": lambda old: old | {"capacity_bytes": 99}},
+            f"measurement.capacity_bytes is 99 in recipe.json, {CAPACITY} by its trials",
+        ),
+        (
+            {"fingerprints": lambda old: old | {"convergence": "x"}},
+            "its convergence fingerprint is not that of its trials",
+        ),
+        ({"candidate_key": lambda _: CP1.candidate.key}, "of which no measured trial"),
+        ({"measurement": lambda _: None}, "measurement is null in recipe.json"),
+    ],
+)
+def test_a_recipe_whose_certificate_or_verdicts_were_changed_is_told(finished, fields, said):
+    change(finished / "recipe.json", **fields)
+
+    assert said in " ".join(doubts(finished))
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_proof_that_is_not_as_it_was_kept_is_told(finished, lost):
+    if lost:
+        (finished / "proofs" / f"{CP2.candidate.key}.json").unlink()
+    else:
+        checks = [{**PROOF.to_json()["checks"][0], "max_error": 1e-11}]
+        change(finished / "recipe.json", equivalence=lambda old: old | {"checks": checks})
+
+    (said,) = doubts(finished)
+
+    assert f"its proof is not that of proofs/{CP2.candidate.key}.json" in said
 
 
 def test_a_recipe_that_does_not_know_a_trial_is_told(finished):
@@ -281,7 +325,6 @@ def test_a_recipe_that_does_not_know_a_trial_is_told(finished):
         ({"equivalence": lambda old: old | {"passed": False}}, "recipe.json is no recipe: says id"),
         ({"certificate": lambda _: [{}]}, "recipe.json is no recipe: it lacks 'evidence'"),
         ({"controls": lambda _: 3}, "recipe.json is no recipe: "),
-        ({"measurement": lambda _: None}, "recipe.json is no recipe: "),
     ],
 )
 def test_a_recipe_that_cannot_be_believed_is_named_and_the_trials_speak(finished, fields, said):

@@ -42,7 +42,13 @@ def content(**changes):
 
 
 def back(told):
-    return read_back(told, spec=RECIPE.spec, trial=TRIAL, measurement=TRIAL.measurement)
+    return read_back(
+        told,
+        spec=RECIPE.spec,
+        trial=TRIAL,
+        measurement=TRIAL.measurement,
+        capacity_bytes=RECIPE.capacity_bytes,
+    )
 
 
 def test_what_was_kept_is_read_back_whole():
