@@ -49,7 +49,9 @@ def _panel(title: str, ring: Ring, *, colours: Mapping[str, str], short: bool) -
     lines = [title]
     if slowest is not None:
         lines.append(f"slowest edge {_edge(slowest)}")
-    lines.append(f"crosses islands {crossings.island}, nodes {crossings.node}")
+    is_told = any(edge.kind is not None for edge in ring.edges)  # else nobody told of islands
+    islands = f"islands {crossings.island}, " if is_told else ""
+    lines.append(f"crosses {islands}nodes {crossings.node}")
     words = _text(lines)
     if len(ring.order) > _MOST_DEVICES:
         return words

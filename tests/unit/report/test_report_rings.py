@@ -58,6 +58,7 @@ def test_cpu_processes_are_no_gpus_whatever_the_node_has(nodes):
     assert seen.promise(0, 3) == ("?", None)
     svg = ring_svg(layout, seen)
     assert "ring 0: 4 CPU processes" in svg
+    assert "crosses nodes 0" in svg
     assert "GPU" not in svg
 
 
