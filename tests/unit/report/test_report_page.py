@@ -133,6 +133,12 @@ def reported(**changes):
     return ReportedRun(**{**fields, **changes})
 
 
+def evil_trace():
+    trace = trace_answer(CHOSEN, run="a", trace_file=None, spans={})
+    rows = [row | {"axis": EVIL} for row in trace["communication"]]
+    return trace | {"communication": rows}
+
+
 def page_of(run=None, *, script="var plotly;"):
     return Page(run_page(run or reported(), script=script, at=AT))
 
@@ -275,6 +281,7 @@ def test_a_property_that_plotly_does_not_know_is_seen():
         {"directory": Path(f"runs/{EVIL}")},
         {"recipe": replace(RECIPE, caveats=(EVIL,), versions={EVIL: EVIL})},
         {"state": RunState.ENDED, "state_note": EVIL},
+        {"trace": evil_trace()},  # an axis is a label of a figure
         {
             "recipe": replace(
                 RECIPE,
@@ -294,7 +301,10 @@ def test_text_of_a_run_is_text_and_never_markup(changes):
     assert page.handlers == []
     assert page.loads == []
     assert [kind for kind, _ in page.scripts].count(None) == 2  # plotly.js, and what draws
-    assert all("alert" not in text for _, text in page.scripts)
+    assert all("alert" not in text for kind, text in page.scripts if kind is None)
+    for kind, text in page.scripts:
+        if kind is not None:
+            json.loads(text)  # it is whole
 
 
 def test_markup_that_is_not_escaped_would_be_seen():
