@@ -41,7 +41,7 @@ def read_back(
         TypeError: when something is of another kind.
         ValueError: when something is no legal value, or the proof says other than its checks.
     """
-    environment, proof = content.get("environment") or {}, content.get("equivalence")
+    proof = content.get("equivalence")
     return Recipe(
         spec=spec,
         candidate=trial.candidate,
@@ -51,12 +51,12 @@ def read_back(
         capacity_bytes=capacity_bytes,
         certificate=tuple(map(_entry, content["certificate"])),
         controls=tuple(Control(**one) for one in content["controls"]),
-        versions=content["versions"],
-        fingerprints=content["fingerprints"],
+        versions=_table(content["versions"]),
+        fingerprints=_table(content["fingerprints"]),
         commands=tuple(content["commands"]),
-        expectation=content.get("expectation") or {},
+        expectation=_table(content.get("expectation") or {}),
         proof=None if proof is None else proof_from_json(proof),
-        environment=RankEnvironment(**environment),
+        environment=_environment(_table(content.get("environment") or {})),
         caveats=tuple(content.get("caveats") or ()),
     )
 
@@ -67,6 +67,20 @@ def contradictions(content: Mapping[str, Any], recipe: Recipe) -> list[str]:
     found = list(_differences("", content, ours))
     more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
     return found[:_MOST] + more
+
+
+def _table(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{_short(value)} is no table")
+    return value
+
+
+def _environment(content: Mapping[str, Any]) -> RankEnvironment:
+    differing = _table(content.get("differing", {}))
+    return RankEnvironment(
+        shared=_table(content.get("shared", {})),
+        differing={name: _table(values) for name, values in differing.items()},
+    )
 
 
 def _entry(row: Mapping[str, Any]) -> CertificateEntry:

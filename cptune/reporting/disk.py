@@ -12,10 +12,12 @@ from cptune import spec as specs
 from cptune.domain.layout import Axis
 from cptune.domain.study import SweepSpec
 from cptune.domain.trial import Trial
+from cptune.errors import LedgerError
 from cptune.logs import SWEEP_FINISHED, SWEEP_STARTED, read_events
 from cptune.recipe.requalify import check_schema
 from cptune.report.run import RunState
 from cptune.store.ledger import ParquetLedger
+from cptune.store.recipes import recipe_text_in_table
 from cptune.store.run_directory import holder_of
 from topology.errors import TopologyError
 from topology.nouns import Topology
@@ -58,6 +60,8 @@ def read_disk(directory: Path) -> Disk:
     ]
     text = _text(directory / "recipe.json", doubts, needed=False)
     recipe = _recipe_content(text, doubts) if text is not None else None
+    if recipe is not None and (why := _why_altered(directory, text)):
+        doubts.append(why)
     return Disk(
         directory=directory,
         spec=specs.load(directory / "spec.toml"),
@@ -85,6 +89,17 @@ def _text(path: Path, doubts: list[str], *, needed: bool) -> str | None:
             why = "is lost" if isinstance(exc, FileNotFoundError) else f"cannot be read: {exc}"
             doubts.append(f"{path.name} {why}")
         return None
+
+
+def _why_altered(directory: Path, text: str | None) -> str | None:
+    """Why recipe.json is not as it was written: recipes.parquet has the same text."""
+    try:
+        told = recipe_text_in_table(directory)
+    except LedgerError as exc:
+        return f"recipes.parquet {exc}"
+    if told is None or told == text:
+        return None
+    return "recipe.json is not as it was written: recipes.parquet has another text of it"
 
 
 def _topology(text: str | None, doubts: list[str]) -> Topology | None:

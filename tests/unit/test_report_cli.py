@@ -102,6 +102,9 @@ def write_run(directory, *, trials=(CP1, CP2), spec=SPEC, finished=True):
     return directory
 
 
+ALTERED = "recipe.json is not as it was written: recipes.parquet has another text of it"
+
+
 @pytest.fixture
 def finished(tmp_path):
     return write_run(tmp_path / "runs" / "nightly")
@@ -258,6 +261,7 @@ def test_a_recipe_that_says_other_than_its_trials_is_contradicted_by_them(finish
     seen = read_run(finished)
 
     assert seen.doubts == (
+        ALTERED,
         "recipe.json contradicts the run: measurement.step_s is 0.05 in recipe.json, 0.1 by its "
         "trials",
     )
@@ -294,6 +298,15 @@ def test_a_recipe_whose_certificate_or_verdicts_were_changed_is_told(finished, f
     assert said in " ".join(doubts(finished))
 
 
+def test_a_recipe_with_another_word_is_not_as_it_was_written(finished):
+    change(finished / "recipe.json", commands=lambda _: ["another"])
+    assert doubts(finished) == (ALTERED,)
+
+    (finished / "recipes.parquet").write_bytes(b"PAR1")
+    (said,) = doubts(finished)
+    assert said.startswith("recipes.parquet cannot be read")
+
+
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_proof_that_is_not_as_it_was_kept_is_told(finished, lost):
     if lost:
@@ -302,8 +315,9 @@ def test_a_proof_that_is_not_as_it_was_kept_is_told(finished, lost):
         checks = [{**PROOF.to_json()["checks"][0], "max_error": 1e-11}]
         change(finished / "recipe.json", equivalence=lambda old: old | {"checks": checks})
 
-    (said,) = doubts(finished)
+    *altered, said = doubts(finished)
 
+    assert altered == ([] if lost else [ALTERED])
     assert f"its proof is not that of proofs/{CP2.candidate.key}.json" in said
 
 
@@ -325,6 +339,7 @@ def test_a_recipe_that_does_not_know_a_trial_is_told(finished):
         ({"equivalence": lambda old: old | {"passed": False}}, "recipe.json is no recipe: says id"),
         ({"certificate": lambda _: [{}]}, "recipe.json is no recipe: it lacks 'evidence'"),
         ({"controls": lambda _: 3}, "recipe.json is no recipe: "),
+        ({"environment": lambda _: {"shared": "x"}}, 'recipe.json is no recipe: "x" is no table'),
     ],
 )
 def test_a_recipe_that_cannot_be_believed_is_named_and_the_trials_speak(finished, fields, said):
