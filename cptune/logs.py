@@ -1,4 +1,4 @@
-"""What a run did and when, one JSON object a line; for people and scripts, never read back."""
+"""What a run did and when, one JSON object a line; read back only to say how a run ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+#: Events by which a run tells how far it has come.
+SWEEP_STARTED, SWEEP_FINISHED = "sweep_started", "sweep_finished"
 
 
 class EventLog:
@@ -37,3 +40,20 @@ class EventLog:
             yield
         except OSError as exc:
             raise OSError(exc.errno, f"cannot write: {exc.strerror}", str(self._path)) from exc
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The events of a log, in order, without lines that were cut short; none where it is lost."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    return [event for line in lines if (event := _event(line)) is not None]
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("event"), str) else None

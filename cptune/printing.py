@@ -116,6 +116,7 @@ def print_sweep(done: Sweep) -> None:
                 program=program,
                 storage=done.spec.storage,
                 flags=done.flags,
+                has_page=(done.directory / "report.html").exists(),
             ),
         )
     ]

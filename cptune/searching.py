@@ -52,6 +52,11 @@ class Sweep:
     launcher: LauncherName = LauncherName.RAY
     flags: tuple[str, ...] = ()  # how it is called again, beside its spec
 
+    @property
+    def chosen_key(self) -> str | None:
+        """The key of the recipe's candidate."""
+        return None if self.recipe is None else self.recipe.candidate.key
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Documents:

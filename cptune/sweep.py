@@ -16,12 +16,14 @@ from cptune.cluster.gang_calls import RunOnGang
 from cptune.cluster.session import Ready, joined_cluster, ready_for_trials
 from cptune.domain.candidate import Candidate
 from cptune.domain.study import SweepSpec, TraceKind
+from cptune.logs import SWEEP_FINISHED, SWEEP_STARTED
 from cptune.opening import has_run, open_log, open_run
 from cptune.predict.found import trial_machine
 from cptune.predict.limits import RateGuard, hardware_of
 from cptune.proving import Prover
 from cptune.recipe.caveats import caveats_of
 from cptune.report.observers import Logged
+from cptune.reporting.report import keep_report
 from cptune.seams import Observer
 from cptune.search.depths import with_depths
 from cptune.search.devices import settle_devices
@@ -76,16 +78,19 @@ def run_sweep(
             nodes, topology = stack.enter_context(joined_cluster(address, ranks=ranks))
             prepared = replace(prepared, spec=settle_devices(prepared.spec, topology))
         log = stack.enter_context(closing(open_log(run.path / "log.jsonl")))
-        log.write("sweep_started", resume=resume, address=address, pid=os.getpid())
-        observer = Logged(observer, log)
+        log.write(SWEEP_STARTED, resume=resume, address=address, pid=os.getpid())
+        logged = Logged(observer, log)
         ready = stack.enter_context(
             ready_for_trials(prepared.spec, nodes=nodes, topology=topology, lengths=documents.pool)
         )
         world = _world(prepared.spec, ready, topology=topology, run=run)
         for caveat in caveats_of(world.environment, versions=ready.gang.versions()):
-            observer.note(caveat)
+            logged.note(caveat)
         opened = Opened(run=run, sampler=sampler, documents=documents)
-        return search(prepared, opened, world=world, observer=observer)
+        done = search(prepared, opened, world=world, observer=logged)
+        log.write(SWEEP_FINISHED, recipe=done.chosen_key)
+    keep_report(done.directory, observer)  # Ray is gone, and another driver may come
+    return done
 
 
 def _world(spec: SweepSpec, ready: Ready, *, topology: Topology, run: RunDirectory) -> World:

@@ -18,16 +18,19 @@ _MOST_LETTERS = 20  # of a device's name
 _GIGA = 1e9
 
 
-def draw_rings(plan: RingPlan, *, colours: Mapping[str, str], short: bool) -> list[Block]:
+def draw_rings(
+    plan: RingPlan, *, colours: Mapping[str, str], short: bool, noun: str = "GPUs"
+) -> list[Block]:
     """The rings, side by side as far as a page is wide.
 
     Args:
         plan: The first of its rings are drawn.
         colours: Of an edge, by its kind.
         short: Name a device by its GPU alone.
+        noun: What the devices are.
     """
     panels = [
-        _panel(number, ring, colours=colours, short=short)
+        _panel(f"ring {number}: {len(ring.order)} {noun}", ring, colours=colours, short=short)
         for number, ring in enumerate(plan.rings[:_MOST_RINGS])
     ]
     rows: list[list[Block]] = []
@@ -41,12 +44,14 @@ def draw_rings(plan: RingPlan, *, colours: Mapping[str, str], short: bool) -> li
     return blocks
 
 
-def _panel(number: int, ring: Ring, *, colours: Mapping[str, str], short: bool) -> Block:
+def _panel(title: str, ring: Ring, *, colours: Mapping[str, str], short: bool) -> Block:
     slowest, crossings = ring.slowest, ring.crossings
-    lines = [f"ring {number}: {len(ring.order)} GPUs"]
+    lines = [title]
     if slowest is not None:
         lines.append(f"slowest edge {_edge(slowest)}")
-    lines.append(f"crosses islands {crossings.island}, nodes {crossings.node}")
+    is_told = any(edge.kind is not None for edge in ring.edges)  # else nobody told of islands
+    islands = f"islands {crossings.island}, " if is_told else ""
+    lines.append(f"crosses {islands}nodes {crossings.node}")
     words = _text(lines)
     if len(ring.order) > _MOST_DEVICES:
         return words

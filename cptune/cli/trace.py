@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cptune.cli.app import Format, app
+from cptune.cli.runs import find_run
 from cptune.errors import LedgerError, SpecError
 from cptune.printing import print_answer
-from topology.words import slip_of
 
 if TYPE_CHECKING:
     from cptune.domain.trial import Trial
@@ -38,7 +38,7 @@ def trace(
     from cptune.store.ledger import ParquetLedger
     from cptune.store.traces import read_spans, trace_path
 
-    directory = _find_run(run, runs)
+    directory = find_run(run, runs)
     ledger = ParquetLedger(directory, writable=False)
     trials = ledger.read()
     _refuse_lost(ledger.quarantined, trial, attempt=attempt)
@@ -51,18 +51,6 @@ def trace(
     )
     print_answer(answer, as_json=format is Format.JSON, view=trace_view)
     return 0
-
-
-def _find_run(run: str, runs: Path) -> Path:
-    for path in (runs / run, Path(run)):
-        if (path / "trials").is_dir():
-            return path
-    names = [path.parent.name for path in sorted(runs.glob("*/trials"))] if runs.is_dir() else []
-    near = slip_of(Path(run).name, names)
-    raise SpecError(
-        f"no run {run!r} in {runs}" + (f", did you mean '{near}'?" if near else ""),
-        hint="give the name of a run, or the path of its directory",
-    )
 
 
 def _refuse_lost(quarantined: Sequence[str], number: int, *, attempt: int | None) -> None:

@@ -13,12 +13,14 @@ from cptune.domain.candidate import Candidate
 from cptune.domain.launcher import LauncherName
 from cptune.domain.study import SweepSpec
 from cptune.errors import SpecError
+from cptune.logs import SWEEP_FINISHED, SWEEP_STARTED
 from cptune.offline.landscape import Foresight, Landscape, foresee
 from cptune.offline.launchers import ReplayLauncher, RooflineLauncher, imagined_devices
 from cptune.offline.replay import read_landscapes
 from cptune.opening import has_run, open_log, open_run
 from cptune.planning.machine import read_topology
 from cptune.report.observers import Logged
+from cptune.reporting.report import keep_report
 from cptune.seams import Launcher, Observer
 from cptune.search.prepare import Prepared, prepare
 from cptune.search.space import SearchSpace
@@ -81,13 +83,16 @@ def run_offline(
         if not resume:
             sampler.refuse_trials()
         log = stack.enter_context(closing(open_log(run.path / "log.jsonl")))
-        log.write("sweep_started", resume=resume, pid=os.getpid(), **told)
+        log.write(SWEEP_STARTED, resume=resume, pid=os.getpid(), **told)
         logged = Logged(observer, log)
         for caveat in answer.caveats:
             logged.note(caveat)
         opened = Opened(run=run, sampler=sampler, documents=documents)
         world = _world(answer, asked, told=told)
-        return search(prepared, opened, world=world, observer=logged)
+        done = search(prepared, opened, world=world, observer=logged)
+        log.write(SWEEP_FINISHED, recipe=done.chosen_key)
+    keep_report(done.directory, observer)
+    return done
 
 
 def _told(spec: SweepSpec, asked: OfflineAsked) -> Told:

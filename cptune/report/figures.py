@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
 
 from cptune.balance.spread import SpreadRow
 from cptune.domain.curve import Curve
@@ -69,6 +70,11 @@ def curve_figure(curve: Curve) -> str:
     figure.update_xaxes(title="sequence length, tokens", type="log")
     figure.update_yaxes(title="bytes", type="log")
     return figure.to_html(include_plotlyjs=True, full_html=True)
+
+
+def plotly_script() -> str:
+    """The source of plotly.js, to be inlined once in a page of several figures."""
+    return get_plotlyjs()
 
 
 def _ticks(lines: Iterable[list[SpreadRow]]) -> list[int]:

@@ -11,13 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from cptune.domain.proof import Proof, proof_from_json
-from cptune.report.proof_words import check_words, proof_words
+from cptune.report.proof_words import check_words, proof_word, proof_words
 from cptune.report.tables import section
 
 
 def proof_line(proof: Proof) -> str:
     """One candidate while the others are still proven."""
-    return f"{_word(proof):<10} {proof.candidate_key}: {proof_words(proof)}"
+    return f"{proof_word(proof):<10} {proof.candidate_key}: {proof_words(proof)}"
 
 
 def verify_view(answer: Mapping[str, Any]) -> Group:
@@ -26,7 +26,7 @@ def verify_view(answer: Mapping[str, Any]) -> Group:
     table = _table("Proofs", ("candidate", "verdict", "checks", "nearest its tolerance"))
     for proof in proofs:
         worst = proof.why_missing if proof.worst is None else check_words(proof.worst)
-        cells = (proof.candidate_key, _word(proof), str(len(proof.checks)), worst)
+        cells = (proof.candidate_key, proof_word(proof), str(len(proof.checks)), worst)
         table.add_row(*map(Text, cells))
     failed = [
         f"{proof.candidate_key}: {check_words(check)}" for proof in proofs for check in proof.failed
@@ -48,9 +48,3 @@ def _table(title: str, columns: Sequence[str]) -> Table:
     for place, column in enumerate(columns):
         table.add_column(column, no_wrap=place == 0, overflow="fold")  # a key is to be pasted
     return table
-
-
-def _word(proof: Proof) -> str:
-    if proof.passed:
-        return "proven"
-    return "REFUTED" if proof.refuted else "not proven"

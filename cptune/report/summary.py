@@ -12,7 +12,7 @@ from cptune.domain.outcome import Measurement
 from cptune.domain.recipe import Recipe
 from cptune.domain.study import Storage
 from cptune.domain.timeline import ABLATION, WORLD
-from cptune.domain.trial import Trial
+from cptune.domain.trial import Predicted, Trial
 from cptune.domain.units import bytes_text
 from cptune.report.proof_words import proof_words
 
@@ -80,7 +80,7 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         f"passes, global batch {batch} x {recipe.spec.workload.seq_len} tokens",
         f"{seen.tokens_per_s:,.0f} tokens/s, step {seen.step_s * 1e3:,.0f} ms "
         f"(p10 {seen.step_p10_s * 1e3:,.0f}, p90 {seen.step_p90_s * 1e3:,.0f})",
-        _certainty(recipe),
+        certainty_line(recipe),
         f"peak {bytes_text(seen.peak_allocated_bytes)} of {bytes_text(recipe.capacity_bytes)} "
         f"({bytes_text(allowed)} inside the margin); forward "
         f"{bytes_text(seen.forward_peak_bytes)}, backward {bytes_text(seen.backward_peak_bytes)}",
@@ -116,7 +116,7 @@ def _by_ablation(recipe: Recipe) -> list[str]:
     return [f"by {ABLATION}: {', '.join(found)} ms"] if found else []
 
 
-def _certainty(recipe: Recipe) -> str:
+def certainty_line(recipe: Recipe) -> str:
     """How well the step time is known."""
     if recipe.launcher.is_simulated:
         return "no step was timed"
@@ -157,11 +157,20 @@ def _expected(recipe: Recipe) -> list[str]:
     if expected is None or recipe.launcher.is_simulated:
         return []
     return [
-        f"predicted {expected.step_s * 1e3:,.0f} ms ({seen.step_s / expected.step_s - 1:+.0%} "
+        f"predicted {expected.step_s * 1e3:,.0f} ms ({step_error(expected, seen)} "
         f"measured) and {bytes_text(expected.peak_bytes)} "
-        f"({seen.peak_allocated_bytes / expected.peak_bytes - 1:+.0%}), "
-        f"model {expected.model_version}"
+        f"({peak_error(expected, seen)}), model {expected.model_version}"
     ]
+
+
+def step_error(expected: Predicted, seen: Measurement) -> str:
+    """The measured step over the predicted one, less one."""
+    return f"{seen.step_s / expected.step_s - 1:+.0%}"
+
+
+def peak_error(expected: Predicted, seen: Measurement) -> str:
+    """The measured peak over the likely predicted one, less one."""
+    return f"{seen.peak_allocated_bytes / expected.peak_bytes - 1:+.0%}"
 
 
 def certificate_lines(recipe: Recipe) -> list[str]:
@@ -186,10 +195,15 @@ def nothing_fits_lines(judged: list[Judged]) -> list[str]:
     return lines + [f"nearest, {one.trial.candidate.describe()}: {one.reason}" for one in near]
 
 
+def without_password(study: str) -> str:
+    """The URL of a study as it may be shown."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", study)
+
+
 def _study_argument(directory: Path, storage: Storage) -> str:
     """What optuna-dashboard takes for a study: read-only where it can be, without a password."""
     if storage.file_name is None:
-        return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", storage.study)
+        return without_password(storage.study)
     path = (directory / storage.file_name).resolve()
     return str(path) if storage.is_journal else f"sqlite:///file:{path}?mode=ro&uri=true"
 
@@ -201,6 +215,7 @@ def next_lines(
     program: Callable[[str], str],
     storage: Storage | None = None,
     flags: Sequence[str] = (),
+    has_page: bool = False,
 ) -> list[str]:
     """Commands that go on from here, ready to paste.
 
@@ -210,9 +225,11 @@ def next_lines(
         program: How a program is called here.
         storage: Where the study is; SQLite in the run directory if omitted.
         flags: Of the sweep, beside its spec.
+        has_page: Whether its page was written.
     """
     study = _study_argument(directory, storage or Storage())
     lines = [f"recipe    {directory / 'recipe.json'}"] if has_recipe else []
+    lines += [f"page      {directory / 'report.html'}"] if has_page else []
     return [
         *lines,
         f"trials    {directory / 'trials'}/*.parquet (any Parquet reader)",

@@ -34,8 +34,12 @@ def section(title: str, lines: Sequence[str]) -> Group:
     return Group(Text(title, style="bold"), *(Text(f"  {line}") for line in lines), Text(""))
 
 
-def legend(meanings: Mapping[str, str], *, shown: Iterable[str]) -> Text:
+def legend(words: Mapping[str, str], *, shown: Iterable[str]) -> Text:
     """One line under a table: what the words in it mean, of those that are shown."""
+    return Text(f"  {meanings(words, shown=shown)}", style="dim")
+
+
+def meanings(words: Mapping[str, str], *, shown: Iterable[str]) -> str:
+    """What the words mean, of those that are shown."""
     there = {*shown}
-    said = (f"{word}: {meaning}" for word, meaning in meanings.items() if word in there)
-    return Text(f"  {'; '.join(said)}", style="dim")
+    return "; ".join(f"{word}: {meaning}" for word, meaning in words.items() if word in there)

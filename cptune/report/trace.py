@@ -17,11 +17,22 @@ from cptune.bench.timeline import seconds
 from cptune.domain.outcome import Measurement
 from cptune.domain.timeline import ABLATION, BY_INTERVALS, WORLD, Exposed, RankTrace, Span
 from cptune.domain.trial import Trial
-from cptune.report.tables import legend
+from cptune.report.tables import legend, meanings
 
 _UNKNOWN = "unknown"
-_COLUMNS = ("axis", "layer", "total ms", "exposed ms", "hidden", "blocked ms", "late ms", "bytes")
-_LINKS = (
+#: Of the tables of exposed communication, by either method.
+EXPOSED_COLUMNS = (
+    "axis",
+    "layer",
+    "total ms",
+    "exposed ms",
+    "hidden",
+    "blocked ms",
+    "late ms",
+    "bytes",
+)
+#: Of the table of links.
+LINK_COLUMNS = (
     "link",
     "axis",
     "bytes",
@@ -32,6 +43,11 @@ _LINKS = (
     "exposed ms",
     "contention",
 )
+
+#: Titles of the tables.
+BY_UNION = "By the union of intervals"
+BY_STEPS = "By ablation: step minus step without transfer"
+LINKS = "Links: utilisation is not overlap"
 
 _BESIDE = "beside"
 _MEANINGS = {
@@ -163,63 +179,92 @@ def _best_rate(messages: Sequence[Span]) -> float:
 
 def trace_view(answer: Row) -> Group:
     """The answer for people."""
+    rows, links = answer["communication"], answer["links"]
+    parts = [*map(Text, trace_lines(answer)), _table(BY_UNION, rows)]
+    if answer["ablation"]:
+        parts += [_table(BY_STEPS, answer["ablation"])]
+    parts += [legend(_MEANINGS, shown=_words([*rows, *answer["ablation"]])), Text()]
+    if links:
+        parts += [_link_table(links), legend(_LINK_MEANINGS, shown=LINK_COLUMNS), Text()]
+    where = answer["trace_file"]
+    parts += [Text(f"trace     {where or 'lost'}" + (" (ui.perfetto.dev opens it)" * bool(where)))]
+    return Group(*parts)
+
+
+def trace_lines(answer: Row) -> list[str]:
+    """Whose step it is, how long it took, and how well its clocks agree."""
     traced = answer["traced_step_s"]
-    lines = [
+    return [
         f"{answer['run']}, trial {answer['trial']} attempt {answer['attempt']}: "
         f"{answer['candidate']}",
         f"traced step {traced * 1e3:,.0f} ms (timed steps {answer['step_s'] * 1e3:,.0f} ms), "
         f"exposed communication {answer['exposed_share']:.1%} of it, mean over ranks",
         f"clocks of the ranks agree within {answer['clock_error_s'] * 1e3:.3f} ms",
     ]
-    rows, links = answer["communication"], answer["links"]
-    parts = [*map(Text, lines), _table("By the union of intervals", rows)]
-    if answer["ablation"]:
-        parts += [_table("By ablation: step minus step without transfer", answer["ablation"])]
-    parts += [legend(_MEANINGS, shown=_words([*rows, *answer["ablation"]])), Text()]
-    if links:
-        parts += [_link_table(links), legend(_LINK_MEANINGS, shown=_LINKS), Text()]
-    where = answer["trace_file"]
-    parts += [Text(f"trace     {where or 'lost'}" + (" (ui.perfetto.dev opens it)" * bool(where)))]
-    return Group(*parts)
+
+
+def exposed_meanings(answer: Row) -> str:
+    """What the words in the tables of exposed communication mean."""
+    rows = [*answer["communication"], *answer["ablation"]]
+    return meanings(_MEANINGS, shown=_words(rows))
+
+
+def link_meanings() -> str:
+    """What the columns of the table of links mean."""
+    return meanings(_LINK_MEANINGS, shown=LINK_COLUMNS)
 
 
 def _words(rows: Sequence[Row]) -> set[str]:
     """The words of the table that need one: of its columns, its axes and its layers."""
     layers = {_BESIDE for row in rows if row["layer"] is None and not row["whole_axis"]}
-    return {*_COLUMNS, *layers, *(str(row["axis"]) for row in rows)}
+    return {*EXPOSED_COLUMNS, *layers, *(str(row["axis"]) for row in rows)}
 
 
 def _table(title: str, rows: Sequence[Row]) -> Table:
-    table = _plain(title, _COLUMNS, words=2)
+    table = _plain(title, EXPOSED_COLUMNS, words=2)
     for row in rows:
-        table.add_row(
-            row["axis"],
-            "all" if row["whole_axis"] else _layer(row["layer"]),
-            _ms(row["communication_s"]),
-            _ms(row["exposed_s"]),
-            _hidden(row),
-            *("-" if row[name] is None else _ms(row[name]) for name in ("blocked_s", "late_s")),
-            "-" if row["bytes"] is None else f"{row['bytes']:,.0f}",
-            style="bold" if row["whole_axis"] else None,
-        )
+        table.add_row(*exposed_cells(row), style="bold" if row["whole_axis"] else None)
     return table
+
+
+def exposed_cells(row: Row) -> tuple[str, ...]:
+    """One row of `communication` or `ablation`, in the order of `EXPOSED_COLUMNS`."""
+    return (
+        row["axis"],
+        "all" if row["whole_axis"] else _layer(row["layer"]),
+        _ms(row["communication_s"]),
+        _ms(row["exposed_s"]),
+        _hidden(row),
+        *("-" if row[name] is None else _ms(row[name]) for name in ("blocked_s", "late_s")),
+        "-" if row["bytes"] is None else f"{row['bytes']:,.0f}",
+    )
 
 
 def _link_table(rows: Sequence[Row]) -> Table:
-    table = _plain("Links: utilisation is not overlap", _LINKS, words=2)
+    table = _plain(LINKS, LINK_COLUMNS, words=2)
     for row in rows:
-        table.add_row(
-            f"{row['a_rank']} -> {row['b_rank']}",
-            row["axis"],
-            f"{row['bytes']:,}",
-            _ms(row["transfer_s"]),
-            _UNKNOWN if row["bytes_per_s"] is None else f"{row['bytes_per_s'] / 1e6:,.1f}",
-            _UNKNOWN if row["utilisation"] is None else f"{row['utilisation']:.0%}",
-            f"{row['busy_share']:.0%}",
-            _ms(row["exposed_s"]),
-            _UNKNOWN if row["contention"] is None else f"{row['contention']:.2f}x",
-        )
+        table.add_row(*link_cells(row))
     return table
+
+
+def link_cells(row: Row) -> tuple[str, ...]:
+    """One row of `links`, in the order of `LINK_COLUMNS`."""
+    return (
+        f"{row['a_rank']} -> {row['b_rank']}",
+        row["axis"],
+        f"{row['bytes']:,}",
+        _ms(row["transfer_s"]),
+        _UNKNOWN if row["bytes_per_s"] is None else f"{row['bytes_per_s'] / 1e6:,.1f}",
+        _UNKNOWN if row["utilisation"] is None else f"{row['utilisation']:.0%}",
+        f"{row['busy_share']:.0%}",
+        _ms(row["exposed_s"]),
+        contention_text(row["contention"]),
+    )
+
+
+def contention_text(ratio: float | None) -> str:
+    """How many times longer beside the other groups; unknown where that was not tried."""
+    return _UNKNOWN if ratio is None else f"{ratio:.2f}x"
 
 
 def _plain(title: str, columns: Sequence[str], *, words: int) -> Table:

@@ -8,7 +8,7 @@ from pathlib import Path
 from cptune.domain.recipe import Recipe
 from cptune.store import schema
 from cptune.store.files import write_durably
-from cptune.store.ledger import encode
+from cptune.store.ledger import decode, encode
 
 RECIPE_FILE = "recipe.json"
 
@@ -35,6 +35,19 @@ def write_recipe(directory: Path, recipe: Recipe) -> Path:
     write_durably(directory / "recipes.parquet", encode([row], schema.RECIPES))
     write_durably(directory / RECIPE_FILE, text.encode())
     return directory / RECIPE_FILE
+
+
+def recipe_text_in_table(directory: Path) -> str | None:
+    """What recipe.json was as recipes.parquet tells; None where there is no such table to ask.
+
+    Raises:
+        LedgerError: when it is there and cannot be read.
+    """
+    path = directory / "recipes.parquet"
+    if not path.exists():
+        return None
+    rows = decode(path, schema.RECIPES)
+    return rows[0]["recipe_json"] if rows else None
 
 
 def remove_recipe(directory: Path) -> None:

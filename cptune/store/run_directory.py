@@ -72,6 +72,19 @@ class RunDirectory:
         self.close()
 
 
+def holder_of(path: Path) -> str | None:
+    """Who holds a run directory now, as its lock says; None where nobody does."""
+    try:
+        with (path / "lock").open(encoding="utf-8", errors="replace") as lock:
+            try:  # shared, and let go at once: a driver that starts meanwhile would be refused
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return lock.read().strip() or "an unknown process"
+    except OSError:  # no lock, or none that may be read
+        return None
+    return None
+
+
 def free_name(runs: Path, stem: str) -> str:
     """The first of stem, stem-2, stem-3 ... that is no run yet."""
     number = 1

@@ -29,6 +29,7 @@ FILES = {
     "log.jsonl",
     "recipe.json",
     "recipes.parquet",
+    "report.html",
     "run_id",
     "spec.toml",
     "study.db",

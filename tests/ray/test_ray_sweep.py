@@ -20,6 +20,7 @@ from sweep_process import (
 )
 
 from cptune import spec as specs
+from cptune.reporting.report import read_run
 from cptune.store.ledger import ParquetLedger
 from cptune.store.schema import EDGES, EXPOSURES, RANKS, RECIPES, STEPS, TRIALS, why_foreign
 from topology.nouns import Topology
@@ -65,6 +66,17 @@ def test_a_sweep_ends_with_a_recipe_and_every_file(finished):
     assert proof["candidate"] == recipe["candidate_key"]
     assert {"causal: gradients", "document: loss"} <= {check["name"] for check in proof["checks"]}
     assert finished.processes.wait_gone() == {}
+
+
+def test_its_page_is_of_the_recipe_that_its_trials_still_give(finished):
+    seen = read_run(finished.run)
+    recipe = json.loads((finished.run / "recipe.json").read_text())
+    page = (finished.run / "report.html").read_text()
+
+    assert (seen.state.value, seen.doubts, seen.quarantined) == ("finished", (), ())
+    assert json.loads(json.dumps(seen.recipe.to_json())) == recipe
+    assert f"step {recipe['measurement']['step_s'] * 1e3:,.0f} ms" in page
+    assert all(entry["reason"] in page for entry in recipe["certificate"])
 
 
 def test_json_is_alone_on_stdout(finished):

@@ -19,6 +19,7 @@ IMPOSSIBLE = ["none/x", ".", "t.txt/x", "x" * 256, "", "-"]
 COMMANDS = [
     (run, ["balance", "--no-measured", "--lengths", "unread.csv"], "--out"),
     (run, ["balance", "--no-measured", "--lengths", "unread.csv"], "--figure"),
+    (run, ["report", "unread"], "--out"),
     (run, ["topology", "unread.txt"], "--out"),
     (run, ["topology", "rings", "--tp", "1", "--cp", "2", "unread.txt"], "--svg"),
     (topology, ["unread.txt"], "--out"),
@@ -57,7 +58,17 @@ def test_a_hyphen_is_no_file_however_it_is_given(folder, program, words, flag, c
 
 
 def test_every_flag_of_an_output_file_is_known():
-    commands = ("balance", "curve", "explain", "plan", "sweep", "trace", "topology", "probe")
+    commands = (
+        "balance",
+        "curve",
+        "explain",
+        "plan",
+        "report",
+        "sweep",
+        "trace",
+        "topology",
+        "probe",
+    )
     apps = [*(app[name] for name in commands), app["topology"]["rings"]]
 
     found = {

@@ -234,6 +234,13 @@ def test_without_a_recipe_none_is_named():
     lines = next_lines(Path("runs/a"), has_recipe=False, program=str)
 
     assert not any("recipe.json" in line for line in lines)
+    assert not any("report.html" in line for line in lines)
+
+
+def test_the_page_is_named_where_it_was_written():
+    lines = next_lines(Path("runs/a"), has_recipe=True, program=str, has_page=True)
+
+    assert lines[1] == "page      runs/a/report.html"
 
 
 def test_the_table_prints_every_word_as_it_is():

@@ -1,0 +1,1 @@
+"""A run directory read whole and judged again, and its page written."""
