@@ -341,7 +341,7 @@ def test_a_recipe_that_does_not_know_a_trial_is_told(finished):
         ({"controls": lambda _: 3}, "recipe.json is no recipe: "),
         (
             {"environment": lambda _: {"shared": "x"}},
-            "recipe.json is no recipe: environment.shared",
+            "recipe.json is no recipe: environment: ",
         ),
     ],
 )
