@@ -31,6 +31,7 @@ from cptune.recipe.nouns import (
 )
 from cptune.recipe.requalify import check_schema
 from cptune.spec import from_tables
+from cptune.store.recipes import RECIPE_FILE
 from topology.errors import TopologyError
 from topology.inputs import cannot_read
 
@@ -79,11 +80,12 @@ class Kept:
 
 
 def read_recipe(path: Path) -> Kept:
-    """Read a recipe.json.
+    """Read a recipe.json, by its own path or that of its run directory.
 
     Raises:
         SpecError: when it cannot be read, is none, or is not as it was written, with the places.
     """
+    path = path / RECIPE_FILE if path.is_dir() else path
     content = _read(path)
     problems = [*_why_other_parts(content), *why_broken(content)]
     if not problems:

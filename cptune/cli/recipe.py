@@ -139,6 +139,9 @@ def requalify(
     print_answer(
         requalify_answer(found), as_json=format is Format.JSON, view=lambda _: requalify_view(found)
     )
+    unknown = [one.what for one in found if one.standing is Standing.UNKNOWN]
+    if unknown:
+        say(f"requalify: not known then or now, and so forces nothing: {', '.join(unknown)}")
     changed = [one.what for one in found if one.standing is Standing.CHANGED]
     if changed:
         say(f"requalify: {', '.join(changed)} changed; prove it again and measure it again")

@@ -27,6 +27,7 @@ _Handler = Callable[[int, FrameType | None], object] | int | signal.Handlers | N
 
 LOCAL = "local"
 _KNOCK_S = 10.0
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 _SIGNALLED = 128  # an exit code is this and the number of the signal
 _OBJECT_STORE_BYTES = 100_000_000  # trials pass a few kilobytes; Ray's default is a third of RAM
 
@@ -138,25 +139,29 @@ def _reaped() -> Generator[None]:
 
 @contextmanager
 def _own_exit_code() -> Generator[Callable[[], None]]:
-    """Keep this process's handler of SIGTERM, and the exit code that it asks for.
+    """Keep this process's handlers of signals that end it, and the exit codes that they ask for.
 
-    Ray puts its own in place, which exits with the signal's bare number: call what is given once
-    Ray has started. Ray's waits also raise an exit with code 1 for any that a handler raised.
+    Ray puts its own in place for SIGTERM, which exits with the signal's bare number: call what is
+    given once Ray has started. Ray's waits also raise an exit with code 1 for any that a handler
+    raised.
     """
-    on_terminate = signal.getsignal(signal.SIGTERM)
+    kept = {number: signal.getsignal(number) for number in _ENDING}
     exits: list[SystemExit] = []
+
+    def take_signals() -> None:
+        for number, handler in kept.items():
+            signal.signal(number, _remembering(handler, exits))
+
     try:
-        yield lambda: _set_handler(_remembering(on_terminate, exits))
+        take_signals()  # of those that Ray leaves alone while it starts
+        yield take_signals
     except SystemExit as exc:
         if not exits and exc.code == signal.SIGTERM:  # of Ray's own handler, while it starts
             exits.append(SystemExit(_SIGNALLED + signal.SIGTERM))
         raise (exits or [exc])[0] from None
     finally:
-        _set_handler(on_terminate)
-
-
-def _set_handler(handler: _Handler) -> None:
-    signal.signal(signal.SIGTERM, handler)
+        for number, handler in kept.items():
+            signal.signal(number, handler)
 
 
 def _remembering(handler: _Handler, exits: list[SystemExit]) -> _Handler:

@@ -37,8 +37,13 @@ def test_a_signal_while_ray_starts_ends_it_with_one_line(processes, number, code
 
 @pytest.mark.parametrize(
     ("number", "to_group", "code"),
-    [(signal.SIGINT, False, 130), (signal.SIGINT, True, 130), (signal.SIGTERM, True, 143)],
-    ids=["ctrl-c-alone", "ctrl-c-group", "terminate-group"],
+    [
+        (signal.SIGINT, False, 130),
+        (signal.SIGINT, True, 130),
+        (signal.SIGTERM, True, 143),
+        (signal.SIGHUP, False, 129),
+    ],
+    ids=["ctrl-c-alone", "ctrl-c-group", "terminate-group", "hang-up-alone"],
 )
 def test_a_signal_during_a_trial_ends_everything_and_says_how_to_go_on(
     processes, number, to_group, code

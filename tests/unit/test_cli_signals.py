@@ -65,6 +65,12 @@ def test_a_signal_during_the_imports_ends_with_its_code_and_one_line(module, num
     assert ended(number, module=module) == (code, line)
 
 
+def test_a_library_that_crashes_at_the_end_does_not_change_the_exit_code_of_a_stop():
+    before = "import atexit, os; atexit.register(os.abort)"
+    found = ended(signal.SIGINT, module="cptune.planning", before=before)
+    assert found == (130, "stopped by Ctrl-C\n")
+
+
 def test_a_hang_up_that_is_ignored_stays_so():
     before = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
     found = ended(signal.SIGHUP, signal.SIGTERM, module="cptune.cli", before=before)

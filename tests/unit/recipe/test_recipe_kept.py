@@ -159,3 +159,11 @@ def test_what_is_no_recipe_ends_with_two(text, command, tmp_path, capsys):
 
     assert run(["recipe", *command, str(path)]) == 2
     assert str(path) in capsys.readouterr().err
+
+
+def test_a_run_directory_stands_for_its_recipe(tmp_path, capsys):
+    path = written(tmp_path, content_of(recipe_of()))
+
+    assert read_recipe(path.parent).path == path == tmp_path / "recipe.json"
+    assert run(["recipe", "show", str(tmp_path / "none")]) == 2
+    assert f"cannot read {tmp_path / 'none'}" in capsys.readouterr().err
