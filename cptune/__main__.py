@@ -18,7 +18,23 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         _say("stopped by Ctrl-C")
         sys.exit(_INTERRUPTED)
-    run()
+    try:
+        run()
+    except SystemExit as exc:
+        if isinstance(exc.code, int) and exc.code > _SIGNALLED:
+            _end_now(exc.code)
+        raise
+
+
+def _end_now(code: int) -> NoReturn:
+    """End a process that was stopped: all is cleaned up, and Ray's threads may be amid a call.
+
+    Python would end its own parts below them: a crash, whose signal were the exit code.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _end_on_signals() -> None:

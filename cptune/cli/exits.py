@@ -27,32 +27,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     _print_anything()
-    try:
-        code = run([word for word in arguments if word != "--debug"], debug=debug)
-    except SystemExit as exc:
-        if not isinstance(exc.code, int) or exc.code <= SIGNALLED:
-            raise
-        code = exc.code
-    if code > SIGNALLED:
-        _end_now(code)
-    sys.exit(code)
+    sys.exit(run([word for word in arguments if word != "--debug"], debug=debug))
 
 
 def _print_anything() -> None:
     """Let a name that is no text, as paths and files of others may hold, be printed escaped."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _end_now(code: int) -> NoReturn:
-    """End a process that was stopped: all is cleaned up, and Ray's threads may be amid a call.
-
-    Python would end its own parts below them: a crash, whose signal were the exit code.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
 
 
 def run(arguments: Sequence[str], *, debug: bool = False) -> int:
