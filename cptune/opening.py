@@ -72,6 +72,8 @@ def load_spec(path: Path | None, *, runs: Path, name: str | None, resume: bool) 
     """
     if path is None and resume:
         path = runs / (name or specs.QUICKSTART) / "spec.toml"
+    if name == "":
+        raise SpecError("--name is empty; wanted the name of a run directory")
     check_path(runs / (name or specs.QUICKSTART))
     if path is None:
         return specs.load_quickstart(name or free_name(runs, specs.QUICKSTART))

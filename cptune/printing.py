@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from cptune.domain.recipe import Recipe
     from cptune.searching import Sweep
 
+_ESCAPED = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
+}
 _PIPE_WIDTH = 120  # columns, where no terminal says how wide it is
 
 
@@ -131,7 +134,8 @@ def print_recipe(recipe: Recipe) -> None:
 def _print_sections(sections: Iterable[tuple[str, Sequence[str]]]) -> None:
     out = console()
     for title, lines in sections:
-        out.print(tables.section(title, lines), soft_wrap=True)
+        shown = [printable(line) for line in lines]
+        out.print(tables.section(title, shown), soft_wrap=True)
 
 
 def print_text(text: str) -> None:
@@ -154,7 +158,12 @@ def program(name: str) -> str:
     return os.path.relpath(ours) if ours.is_relative_to(Path.cwd()) else str(ours)
 
 
+def printable(text: str) -> str:
+    """A text that no terminal obeys: files and messages of others may hold escape codes."""
+    return text.translate(_ESCAPED)
+
+
 def say(message: str) -> None:
     """A message for people, on stderr."""
     if sys.stderr is not None:  # the shell closed it: the exit code is all that is left
-        sys.stderr.write(message + "\n")
+        sys.stderr.write(printable(message) + "\n")

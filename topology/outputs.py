@@ -52,7 +52,8 @@ def _why_not(path: Path) -> str | None:
         return "it means standard output, where results go anyway"
     try:
         target = path.resolve()
-        if target.exists() and not target.is_file():
+        of_system = Path("/dev") in path.absolute().parents  # a stream, though it leads to a file
+        if of_system or (target.exists() and not target.is_file()):
             return "it is there and is no regular file"
         import tempfile  # only where there is an output to look at
 

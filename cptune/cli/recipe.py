@@ -9,6 +9,7 @@ from cyclopts import App, Parameter
 
 from cptune.cli.app import Format, app, end_on_signals
 from cptune.cli.outputs import check_outputs
+from cptune.cli.runs import files_of_run
 from cptune.printing import print_answer, print_json, print_recipe, print_text, say
 from cptune.recipe.export.tools import ToolName
 
@@ -52,8 +53,9 @@ def export(file: Path, /, *, to: ToolName, out: Path | None = None) -> int:
     from cptune.recipe.export.text import export_text
     from cptune.store.files import write_durably
 
-    check_outputs({"--out": out}, inputs=[file])
-    text = export_text(read_recipe(file).recipe, to)
+    kept = read_recipe(file)
+    check_outputs({"--out": out}, inputs=files_of_run(kept.path.parent) or [kept.path])
+    text = export_text(kept.recipe, to)
     if out is None:
         print_text(text)
     else:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cptune.cli.app import Format, app
 from cptune.cli.outputs import check_outputs
-from cptune.cli.runs import find_run
+from cptune.cli.runs import files_of_run, find_run
 from cptune.printing import print_answer
 
 
@@ -37,8 +37,8 @@ def report(
     from cptune.reporting.report import REPORT, write_report
 
     path = out or directory / REPORT
-    kept = [one for one in directory.rglob("*") if one.is_file() and one != directory / REPORT]
-    check_outputs({"--out": path}, inputs=kept)
+    kept = files_of_run(directory)
+    check_outputs({"--out": path}, inputs=[one for one in kept if one != directory / REPORT])
     written = write_report(directory, out=path)
     print_answer(written.to_json(), as_json=format is Format.JSON, view=report_view)
     return 0

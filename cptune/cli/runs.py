@@ -34,6 +34,13 @@ def find_run(run: str, runs: Path) -> Path:
     )
 
 
+def files_of_run(directory: Path) -> list[Path]:
+    """Every file of a run, which nothing else may overwrite; none where this holds no run."""
+    if not _holds(directory, "spec.toml"):
+        return []
+    return [one for one in directory.rglob("*") if one.is_file()]
+
+
 def _holds(path: Path, name: str) -> bool:
     try:
         return (path / name).exists()

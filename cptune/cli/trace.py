@@ -80,6 +80,11 @@ def _find_trial(trials: list[Trial], number: int, *, attempt: int | None) -> Tri
 def _check_traced(trial: Trial) -> None:
     if trial.measurement is None:
         raise LedgerError(f"trial {trial.number} ended {trial.kind}: no step of it was traced")
+    if trial.launcher.is_simulated:
+        raise LedgerError(
+            f"trial {trial.number} is {trial.kind}, of --launcher {trial.launcher}: nothing ran, "
+            "and no step was traced"
+        )
     if any(one.trace is None for one in trial.measurement.ranks):
         raise LedgerError(
             f"no step of trial {trial.number} was traced",

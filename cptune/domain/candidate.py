@@ -149,6 +149,12 @@ class Candidate:
             words.append(f"{self.sharding} {self.strategy}{degree}/{self.stages}")
         if self.micro_batch > 1:
             words.append(f"mb{self.micro_batch}")
+        if self.recompute is not Recompute.NONE:
+            words.append(f"recompute-{self.recompute}")
+        if self.loss is not LossKind.FULL:
+            words.append(f"{self.loss}-loss")
+        if self.data_parallel is not DataParallelKind.DDP:
+            words.append(str(self.data_parallel))
         return " ".join(words)
 
 

@@ -18,6 +18,8 @@ MOST_SEQUENCES = 1 << 24
 MOST_REPEATS = 1_000_000
 #: Of one device.
 MOST_BYTES = 1 << 50
+#: Of one training step: beyond them what follows is no number.
+SHORTEST_STEP_S, LONGEST_STEP_S = 1e-30, 1e9
 #: Of one device over a network, one way.
 MOST_BYTES_PER_S = 10**15
 #: Of numpy, which Optuna's samplers draw from.

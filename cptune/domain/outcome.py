@@ -9,6 +9,7 @@ from statistics import fmean, median, quantiles
 from typing import Any
 
 from cptune.domain import timing
+from cptune.domain.checks import LONGEST_STEP_S, MOST_BYTES, SHORTEST_STEP_S, require_range
 from cptune.domain.depth import Depth
 from cptune.domain.layout import Axis
 from cptune.domain.memory import Kept, MemorySplit
@@ -20,7 +21,6 @@ from cptune.domain.timeline import (
     RankTrace,
     of_whole_axes,
 )
-from cptune.domain.timing import CI_SHARE
 
 
 class OutcomeKind(StrEnum):
@@ -144,16 +144,14 @@ class RankReport:
 class Measurement:
     """What a candidate cost on real hardware.
 
-    Of a simulated trial it is what was predicted or stored: there are no `ranks`, and what only
-    ranks can see is None.
+    Of a simulated trial it is what was predicted or stored; `ranks` and what they see are missing.
 
     `step_s` is the median over steps of the slowest rank, `step_ci_share` half its 95% interval
     over itself (None: too few steps), and `noisy` says that this is more than was wanted.
 
     Exposed seconds are per step and the mean over ranks. By `interval-union`, and on a GPU by
     `device-intervals`, they are what no compute hid of the transfers of the one traced step, which
-    took `traced_step_s`; by
-    `blocked-in-wait`, where no step was traced, they are equal to the blocked seconds.
+    took `traced_step_s`; by `blocked-in-wait`, where none was, they equal the blocked seconds.
 
     Blocked seconds are on each rank the median over the timed steps of the time in waits, late
     peers included. For pp it is the time in which a rank has no micro-batch to compute: the bubble,
@@ -191,6 +189,10 @@ class Measurement:
     memory: MemorySplit | None = None  # of the rank with the highest peak
     depth: Depth | None = None  # None: measured at full depth
 
+    def __post_init__(self) -> None:
+        require_range(self, SHORTEST_STEP_S, LONGEST_STEP_S, "step_s")
+        require_range(self, 0, MOST_BYTES, "peak_allocated_bytes")
+
     @property
     def exposed_s(self) -> float:
         """Exposed communication of all axes, seconds per step."""
@@ -223,7 +225,7 @@ def slowest_steps(reports: Iterable[RankReport]) -> list[float]:
 
 
 def measurement_from(
-    reports: tuple[RankReport, ...], *, tokens_per_step: int, ci_share: float = CI_SHARE
+    reports: tuple[RankReport, ...], *, tokens_per_step: int, ci_share: float = timing.CI_SHARE
 ) -> Measurement:
     """Join the reports of all ranks of one trial; above `ci_share` its timing is noisy.
 
@@ -272,9 +274,8 @@ def _exposed(reports: tuple[RankReport, ...]) -> dict[str, Any]:
             "exposed_method": BLOCKED_IN_WAIT,
             **{f"{axis}_exposed_s": value for axis, value in blocked.items()},
         }
-    for axis in blocked:
-        found[f"{axis}_exposed_s"] = _mean(traces, axis, "exposed_s")
     return found | {
+        **{f"{axis}_exposed_s": _mean(traces, axis, "exposed_s") for axis in blocked},
         "exposed_method": _method(traces),
         "cp_comm_s": _mean(traces, Axis.CP.value, "communication_s"),
         "traced_step_s": max(trace.step_s for trace in traces),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from math import inf
 
 from cptune.domain.candidate import Candidate
+from cptune.domain.checks import LONGEST_STEP_S, SHORTEST_STEP_S, require_range
 from cptune.domain.depth import Depth
 from cptune.domain.launcher import LauncherName
 from cptune.domain.outcome import Failure, Measurement, MemoryShortage, OutcomeKind
@@ -22,6 +24,10 @@ class Predicted:
     peak_bytes: int
     peak_hi_bytes: int
     model_version: str
+
+    def __post_init__(self) -> None:
+        require_range(self, SHORTEST_STEP_S, LONGEST_STEP_S, "step_s")
+        require_range(self, 1, inf, "peak_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,13 +103,10 @@ def _told(spec: SweepSpec, asked: OfflineAsked) -> Told:
 
 
 def _digest_of(table: Path) -> str:
-    """The SHA-256 of a table, or of the names of the trials of a run."""
-    content = (
-        "\n".join(sorted(one.name for one in (table / "trials").glob("*.parquet"))).encode()
-        if table.is_dir()
-        else table.read_bytes()
-    )
-    return hashlib.sha256(content).hexdigest()
+    """The SHA-256 of a table, or of all trials of a run."""
+    files = sorted((table / "trials").glob("*.parquet")) if table.is_dir() else [table]
+    each = [hashlib.sha256(one.read_bytes()).hexdigest() for one in files]
+    return hashlib.sha256("\n".join(each).encode()).hexdigest()
 
 
 def _world(answer: _Answer, asked: OfflineAsked, *, told: Told) -> World:

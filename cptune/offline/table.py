@@ -18,6 +18,7 @@ from cptune.domain.candidate import (
     ShardingKind,
     Strategy,
 )
+from cptune.domain.checks import LONGEST_STEP_S, MOST_BYTES, SHORTEST_STEP_S
 from cptune.domain.layout import Axis, ParallelLayout
 from cptune.domain.outcome import OutcomeKind
 from cptune.domain.rules import describe, why_infeasible
@@ -191,14 +192,20 @@ def _candidate(cells: Cells) -> Candidate:
 def _result(cells: Cells) -> Result:
     kind = cells.word("outcome", OutcomeKind)
     step_s = cells.real("step_s") if kind in TIMED else None
-    if step_s is not None and step_s <= 0:
-        raise ValueError(f"step_s is {step_s}: wanted more than 0 for outcome {kind.value}")
+    if step_s is not None and not SHORTEST_STEP_S <= step_s <= LONGEST_STEP_S:
+        raise ValueError(
+            f"step_s is {step_s}: wanted {SHORTEST_STEP_S:g} to {LONGEST_STEP_S:g} s for outcome "
+            f"{kind.value}"
+        )
+    peak_bytes = cells.whole("peak_bytes", 0)
+    if not 0 <= peak_bytes <= MOST_BYTES:
+        raise ValueError(f"peak_bytes is {peak_bytes}: wanted 0 to {MOST_BYTES} bytes")
     exposed = {axis.value: f"{axis.value}_exposed_s" for axis in Axis}
     told = all(map(cells.has, exposed.values()))
     return Result(
         kind=kind,
         step_s=step_s,
-        peak_bytes=cells.whole("peak_bytes", 0) or None,
+        peak_bytes=peak_bytes or None,
         exposed_s={axis: cells.real(name) for axis, name in exposed.items()} if told else None,
         reason=cells.text("reason", ""),
     )

@@ -20,7 +20,7 @@ class Prediction:
     time: StepTime
     fits: str  # yes | no | unknown
     tokens_per_s_per_gpu: float
-    mfu: float
+    mfu: float | None
     model_version: str
     has_experts: bool = False
 
@@ -142,15 +142,18 @@ class Predictor:
             time=time,
             fits=self.fits(band),
             tokens_per_s_per_gpu=case.workload.tokens_per_step / time.step_s / machine.world_size,
-            mfu=mfu(
-                flop,
-                step_s=time.step_s,
-                world_size=machine.world_size,
-                peak_flop_per_s=machine.gpu.peak_flop_per_s(case.workload.precision),
-            ),
+            mfu=self._mfu(flop, step_s=time.step_s),
             has_experts=case.model.experts > 0,
             model_version=self._calibration.model_version(case.constants.version),
         )
+
+    def _mfu(self, flop: float, *, step_s: float) -> float | None:
+        """None where trials taught a rate above the peak that the tables know of this device."""
+        machine = self.case.machine
+        peak = machine.gpu.peak_flop_per_s(self.case.workload.precision)
+        if self._calibration.version and flop > step_s * machine.world_size * peak:
+            return None
+        return mfu(flop, step_s=step_s, world_size=machine.world_size, peak_flop_per_s=peak)
 
     def conventions(self, candidate: Candidate, prediction: Prediction) -> dict[str, float]:
         """The rate of a step over the peak, as other tools would print it."""

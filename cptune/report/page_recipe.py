@@ -29,6 +29,8 @@ def badges(run: ReportedRun) -> list[tuple[str, bool]]:
     found = [(run.state.value, run.state is RunState.FINISHED)]
     if recipe is None:
         return [*found, ("no recipe", False)]
+    if recipe.launcher.is_simulated:
+        return [*found, (f"{recipe.launcher.success}: nothing ran, nothing certified", False)]
     is_open = sum(entry.evidence is None for entry in recipe.certificate)
     proof, noisy = recipe.proof, recipe.measurement.noisy
     return [

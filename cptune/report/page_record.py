@@ -123,11 +123,10 @@ def again_section(run: ReportedRun) -> Section:
     """The commands that run it again, and what the run said and was asked."""
     where, recipe = run.directory, run.recipe
     lines = list(() if recipe is None else recipe.commands)
-    lines += next_lines(where, has_recipe=bool(run.recipe_text), program=str, storage=run.storage)
+    begun = next_lines(where, has_recipe=bool(run.recipe_text), program=str, storage=run.storage)
+    lines += begun[:-1] if lines else begun  # how it is run again is among the recipe's own
     if run.trace is not None:
         lines.append(f"trace     cptune trace {where} {run.trace['trial']}")
-    if run.recipe_text:
-        lines.append(f"requalify cptune recipe requalify {where / 'recipe.json'}")
     if recipe is not None:
         key = recipe.candidate.key
         lines.append(f"prove     cptune verify {where / 'spec.toml'} --candidate {key}")

@@ -78,6 +78,8 @@ def recipe_lines(recipe: Recipe) -> list[str]:
         + (exchange if layout.cp > 1 else ""),
         f"micro-batch {candidate.micro_batch} x {batch // (layout.dp * candidate.micro_batch)} "
         f"passes, global batch {batch} x {recipe.spec.workload.seq_len} tokens",
+        f"recompute {candidate.recompute}, {candidate.loss} loss, data parallel "
+        f"{candidate.data_parallel}",
         f"{seen.tokens_per_s:,.0f} tokens/s, step {seen.step_s * 1e3:,.0f} ms "
         f"(p10 {seen.step_p10_s * 1e3:,.0f}, p90 {seen.step_p90_s * 1e3:,.0f})",
         certainty_line(recipe),

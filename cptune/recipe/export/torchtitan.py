@@ -45,7 +45,7 @@ def _notes(order: Order) -> Iterator[str]:
     )
     yield (
         "its text data loader restarts positions at each document, and FlexAttention masks "
-        "documents by them: this recipe was measured with the mask "
+        "documents by them: the mask of this recipe is "
         f"{order.workload.mask.value}"
     )
     if order.layout.cp > 1:

@@ -40,10 +40,11 @@ def _left(recipe: Recipe, order: Order) -> Iterator[str]:
     """What a recipe says that no setting here does, and what it does not know."""
     model, seen = order.model, recipe.measurement
     gate = "gated SwiGLU" if model.mlp == Mlp.SWIGLU else "GELU"
-    yield (
-        f"measured with the attention kernel {seen.kernel} of cptune's trial; {order.tool.title} "
-        "chooses its own"
-    )
+    if seen.kernel is not None:
+        yield (
+            f"measured with the attention kernel {seen.kernel} of cptune's trial; "
+            f"{order.tool.title} chooses its own"
+        )
     yield (
         f"of a decoder with {_NORMS[model.norm]}, {gate}, no biases, a vocabulary of "
         f"{model.vocab}, {'tied' if model.tied_embeddings else 'untied'} embeddings, optimizer "

@@ -368,7 +368,7 @@ def test_all_violations_come_at_once_and_as_one_message():
         "torch trial: micro-batches",
     ]
     text = describe(wrong, found)
-    assert text.startswith("tp3 cp4 dp3 pp5 zigzag ring/3: tp3 * cp4")
+    assert text.startswith("tp3 cp4 dp3 pp5 zigzag ring/3 zero2: tp3 * cp4")
     assert text.count(";") == len(found) - 1
 
 

@@ -219,3 +219,36 @@ def test_its_recipe_is_shown_as_predicted_and_cannot_be_qualified_or_reproduced(
         assert "of --launcher roofline: nothing ran" in capsys.readouterr().err
     commands = json.loads(path.read_text())["commands"]
     assert not [one for one in commands if "requalify" in one or "reproduce" in one]
+
+
+def test_a_trial_that_did_not_run_has_no_trace_and_its_page_claims_nothing(tmp_path, capsys):
+    done = sweep(tmp_path)
+
+    assert run(["trace", str(done.directory), "1"]) == 1
+    assert "--launcher roofline: nothing ran" in capsys.readouterr().err
+    page = (done.directory / "report.html").read_text()
+    assert "predicted: nothing ran, nothing certified" in page
+    assert "requalify" not in page.split("Run it again")[1]
+
+
+@pytest.mark.parametrize("name", ["recipe.json", "spec.toml", "trials/x.parquet"])
+def test_an_export_does_not_overwrite_a_file_of_the_run(tmp_path, name, capsys):
+    directory = sweep(tmp_path).directory
+    (directory / "trials" / "x.parquet").write_bytes(b"")
+    before = (directory / name).read_bytes()
+
+    words = ["recipe", "export", str(directory), "--to", "megatron", "--out", str(directory / name)]
+    assert run(words) == 2
+    assert "wanted another file" in capsys.readouterr().err
+    assert (directory / name).read_bytes() == before
+
+
+def test_a_run_whose_trials_say_something_else_is_another_table(tmp_path):
+    directory = sweep(tmp_path / "a").directory
+    (tmp_path / "b").mkdir()
+    done = sweep(tmp_path / "b", SPEC, replay(directory))
+    path = min((directory / "trials").iterdir())
+    path.write_bytes(path.read_bytes() + b" ")
+
+    with pytest.raises(SpecError, match="table"):
+        sweep(done.directory.parent, SPEC, replay(directory), resume=True)

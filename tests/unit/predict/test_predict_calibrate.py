@@ -95,3 +95,11 @@ def test_trials_of_one_kind_that_agree_leave_room_for_another_kind():
     assert alike.peak_ratio == 1.06
     spread = calibrate([residual(peak=0.9)] * 10 + [residual(peak=1.2)] * 2)
     assert spread.peak_ratio > 1.2
+
+
+def test_trials_that_are_faster_than_the_tables_know_leave_no_utilisation_and_no_error():
+    given, one = case(), candidate(tp=8, dp=8)
+    taught = calibrate([residual(compute=1e-3, exposed=1e-3)] * 50)
+
+    assert Predictor(given).predict(one).mfu > 0
+    assert Predictor(given, calibration=taught).predict(one).mfu is None

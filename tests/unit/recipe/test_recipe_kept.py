@@ -167,3 +167,15 @@ def test_a_run_directory_stands_for_its_recipe(tmp_path, capsys):
     assert read_recipe(path.parent).path == path == tmp_path / "recipe.json"
     assert run(["recipe", "show", str(tmp_path / "none")]) == 2
     assert f"cannot read {tmp_path / 'none'}" in capsys.readouterr().err
+
+
+def test_digests_that_are_no_table_are_no_older_file(tmp_path):
+    with pytest.raises(SpecError, match=r"digests \| no table"):
+        read_recipe(written(tmp_path, content_of(recipe_of()) | {DIGESTS: None}))
+
+
+def test_no_terminal_obeys_what_a_file_says(tmp_path, capsys):
+    path = written(tmp_path, content_of(recipe_of(caveats=("red \x1b[31m",))))
+
+    assert run(["recipe", "show", str(path)]) == 0
+    assert "caveat: red \\x1b[31m" in capsys.readouterr().out

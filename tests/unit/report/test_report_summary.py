@@ -124,7 +124,7 @@ def test_a_steady_timing_is_not_marked():
     assert trials_table([judged(steady)]).title == "Trials"
     assert trials_table([judged(CP2)]).title == "Trials (~ noisy timing)"
     recipe = replace(RECIPE, measurement=steady.measurement)
-    assert recipe_lines(recipe)[3] == "2 timed steps: median within 2.1% with 95%"
+    assert recipe_lines(recipe)[4] == "2 timed steps: median within 2.1% with 95%"
 
 
 def test_the_chosen_one_needs_no_excuse():
@@ -135,6 +135,7 @@ def test_the_recipe_in_words():
     assert recipe_lines(RECIPE) == [
         "TP=1 CP=2 PP=1 DP=2 on 4 ranks, zigzag ring in 1 stage",
         "micro-batch 1 x 2 passes, global batch 4 x 64 tokens",
+        "recompute none, full loss, data parallel ddp",
         "512 tokens/s, step 500 ms (p10 500, p90 500)",
         "2 timed steps: too few for an interval, noisy",
         "peak 1.50 MiB of 2.00 MiB (1.84 MiB inside the margin); forward 600 B, backward 700 B",
@@ -166,7 +167,7 @@ def test_the_peak_is_told_by_its_parts():
     )
     lines = recipe_lines(replace(RECIPE, measurement=replace(CP2.measurement, memory=split)))
 
-    assert lines[5] == (
+    assert lines[6] == (
         "at the peak: states 1.00 MiB, activations 2.00 MiB, logits 3.00 MiB, communication "
         "4.00 KiB, transient 5 B; optimizer's own peak 6.00 MiB"
     )
