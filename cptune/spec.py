@@ -151,10 +151,15 @@ def spec_changes(before: SweepSpec, after: SweepSpec) -> list[str]:
     """Every field that differs, as `path: old -> new`."""
     old, new = _flat(asdict(before)), _flat(asdict(after))
     return [
-        f"{path}: {old.get(path)!r} -> {new.get(path)!r}"
+        f"{path}: {_shown(old.get(path))} -> {_shown(new.get(path))}"
         for path in sorted(old.keys() | new.keys())
         if old.get(path) != new.get(path)
     ]
+
+
+def _shown(value: object) -> str:
+    """A value as a spec has it."""
+    return "left out" if value is None else json.dumps(value)
 
 
 def _fill_preset(data: dict[str, Any]) -> str | None:

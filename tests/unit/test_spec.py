@@ -386,7 +386,7 @@ def test_changes_are_named_with_both_values():
 
     assert spec_changes(before, before) == []
     assert spec_changes(before, after) == [
-        "cluster.gpu: None -> 'cpu'",
+        'cluster.gpu: left out -> "cpu"',
         "workload.seq_len: 64 -> 128",
     ]
 
