@@ -114,9 +114,9 @@ def test_spec_and_topology_are_kept_resolved(finished):
     spec = specs.load(kept)
     assert specs.write_toml(spec) == kept.read_text()
     assert specs.spec_changes(specs.load(finished.spec), spec) == [
-        "axes.cp: () -> (1, 2)",
-        "axes.tp: () -> (1, 2)",
-        "stack.kind: None -> 'eager'",
+        "axes.cp: [] -> [1, 2]",
+        "axes.tp: [] -> [1, 2]",
+        'stack.kind: left out -> "eager"',
     ]
     topology = Topology.from_json(json.loads((finished.run / "topology.json").read_text()))
     assert [len(node.name) > 0 for node in topology.nodes] == [True]
