@@ -7,8 +7,6 @@ ARGS ?=
 BIN := .venv/bin
 
 TESTS := $(wildcard tests/contract tests/ranks tests/ray tests/house)
-# 5 is pytest's code where ARGS such as -k select nothing: the other tests may be meant.
-MAY_SELECT_NONE := $(if $(ARGS),|| [ $$? -eq 5 ])
 CHAOS_TESTS := $(wildcard tests/chaos tests/net)
 
 .PHONY: help
@@ -22,8 +20,12 @@ sweep: .venv ## Find the recipe: ARGS="SPEC --runs DIR ..."; without a SPEC, the
 
 .PHONY: test
 test: .venv ## Unit, contract, rank, Ray and house tests, with branch coverage
-	@$(BIN)/pytest tests/unit -n 2 --cov --cov-report= $(ARGS) $(MAY_SELECT_NONE)
-	@$(BIN)/pytest $(TESTS) --cov --cov-append --cov-report=term:skip-covered $(ARGS) $(MAY_SELECT_NONE)
+ifeq ($(strip $(ARGS)),)
+	@$(BIN)/pytest tests/unit -n 2 --cov --cov-report=
+	@$(BIN)/pytest $(TESTS) --cov --cov-append --cov-report=term:skip-covered
+else
+	@$(BIN)/pytest tests/unit $(TESTS) --cov --cov-report=term:skip-covered $(ARGS)
+endif
 
 .PHONY: test-chaos
 test-chaos: .venv ## Tests that kill processes and slow networks on purpose

@@ -11,24 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cptune.domain.candidate import Candidate
 from cptune.domain.launcher import LauncherName
-from cptune.domain.proof import Proof, proof_from_json
-from cptune.domain.recipe import CertificateEntry, Control, Recipe
+from cptune.domain.recipe import Recipe
 from cptune.domain.seal import DIGESTS, why_broken
 from cptune.domain.study import SweepSpec
 from cptune.domain.trial import Predicted
 from cptune.errors import SpecError
 from cptune.recipe.nouns import (
     read_candidate,
-    read_environment,
-    read_list,
     read_measurement,
     read_noun,
     read_placement,
     read_reported,
     read_table,
 )
+from cptune.recipe.parts import differing, told_parts
 from cptune.recipe.requalify import check_schema
 from cptune.spec import from_tables
 from cptune.store.recipes import RECIPE_FILE
@@ -64,7 +61,6 @@ _LATER = (
     "simulation",
     DIGESTS,
 )
-_FINGERPRINTS = ("convergence", "execution", "topology")
 _MARGIN = "memory_margin"
 #: Of a prediction, what follows from it and the measurement.
 _ERRORS = ("step_error", "peak_error")
@@ -153,17 +149,8 @@ def _recipe(content: Mapping[str, Any]) -> Recipe:
         told=read_reported(measurement, content.get("ring_edges")),
         predicted=_predicted(content["prediction"]),
         capacity_bytes=_whole(measurement["capacity_bytes"], "measurement.capacity_bytes"),
-        certificate=read_list(CertificateEntry, content["certificate"], path="certificate"),
-        controls=read_list(Control, content["controls"], path="controls"),
-        versions=read_table(content["versions"], path="versions"),
-        fingerprints=_fingerprints(content["fingerprints"]),
-        commands=tuple(content["commands"]),
-        expectation=read_table(content.get("expectation", {}), path="expectation"),
-        proof=_proof(content.get("equivalence"), candidate),
-        environment=read_environment(content.get("environment")),
-        caveats=tuple(content.get("caveats", ())),
         launcher=launcher,
-        run_id=read_table(content.get("run", {}), path="run").get("id"),
+        **told_parts(content),
     )
 
 
@@ -186,32 +173,10 @@ def _spec(content: Mapping[str, Any]) -> SweepSpec:
     )
 
 
-def _fingerprints(value: object) -> Mapping[str, str]:
-    table = read_table(value, path="fingerprints")
-    for name in _FINGERPRINTS:
-        if not isinstance(table.get(name), str):
-            raise TypeError(f"fingerprints.{name} | {table.get(name)!r}; wanted a hash")
-    return table
-
-
 def _predicted(value: object) -> Predicted | None:
     if not value:
         return None
     return read_noun(Predicted, value, path="prediction", beside=_ERRORS)
-
-
-def _proof(value: object, candidate: Candidate) -> Proof | None:
-    if value is None:
-        return None
-    try:
-        proof = proof_from_json(read_table(value, path="equivalence"))
-    except ValueError as exc:
-        raise ValueError(f"equivalence | {exc}; its own checks say otherwise") from exc
-    if proof.candidate_key != candidate.key:
-        raise ValueError(
-            f"equivalence.candidate | {proof.candidate_key}; wanted {candidate.key}, as the layout"
-        )
-    return proof
 
 
 def _whole(value: object, path: str) -> int:
@@ -223,19 +188,9 @@ def _whole(value: object, path: str) -> int:
 def _why_contradicting(content: Mapping[str, Any], recipe: Recipe) -> Iterator[str]:
     """Where the file says something else than follows from the rest of it."""
     made = json.loads(json.dumps(recipe.to_json()))
-    parts = [name for name in made if name in content and name != DIGESTS]
-    for name in parts:
-        for place, seen, wanted in _differing(content[name], made[name], name):
-            yield f"{place} | {seen!r}; wanted {wanted!r}, as follows from the rest of the file"
-
-
-def _differing(seen: object, wanted: object, path: str) -> Iterator[tuple[str, object, object]]:
-    """The places that both have and that differ."""
-    if isinstance(seen, dict) and isinstance(wanted, dict):
-        for name in seen.keys() & wanted.keys():
-            yield from _differing(seen[name], wanted[name], f"{path}.{name}")
-    elif isinstance(seen, list) and isinstance(wanted, list) and len(seen) == len(wanted):
-        for index, (one, other) in enumerate(zip(seen, wanted, strict=True)):
-            yield from _differing(one, other, f"{path}[{index}]")
-    elif seen != wanted:
-        yield path, seen, wanted
+    del made[DIGESTS]
+    for place, seen, wanted in differing(content, made):
+        yield f"{place} | {seen!r}; wanted {wanted!r}, as follows from the rest of the file"
+    proof, key = recipe.proof, recipe.candidate.key
+    if proof is not None and proof.candidate_key != key:
+        yield f"equivalence.candidate | {proof.candidate_key}; wanted {key}, as the layout"

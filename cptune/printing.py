@@ -113,14 +113,16 @@ def print_sweep(done: Sweep) -> None:
     sections += [
         (
             "Next",
-            summary.next_lines(
-                done.directory,
-                has_recipe=done.recipe is not None,
-                program=program,
-                storage=done.spec.storage,
-                flags=done.flags,
-                has_page=(done.directory / "report.html").exists(),
-            ),
+            [
+                *summary.where_lines(
+                    done.directory,
+                    has_recipe=done.recipe is not None,
+                    program=program,
+                    storage=done.spec.storage,
+                    has_page=(done.directory / "report.html").exists(),
+                ),
+                summary.again_line(done.directory, program=program, flags=done.flags),
+            ],
         )
     ]
     _print_sections(sections)

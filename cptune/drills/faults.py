@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cptune.domain.candidate import Recompute
 from cptune.domain.workload import ModelShape
+from cptune.proof.planting import put
 
 if TYPE_CHECKING:
     from cptune.attention.wire import GroupWire, Messages, Work
@@ -39,16 +40,6 @@ def lift(_: None) -> None:
     _PLANTED.close()
 
 
-@contextmanager
-def _put(owner: object, name: str, value: object) -> Generator[None]:
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
-
-
 def recomputed() -> AbstractContextManager[None]:
     """Every block computes its activations again in backward, whatever its candidate says."""
     from cptune.bench.decoder import Block
@@ -59,7 +50,7 @@ def recomputed() -> AbstractContextManager[None]:
         del recompute
         honest(self, shape, Recompute.FULL)
 
-    return _put(Block, "__init__", init)
+    return put(Block, "__init__", init)
 
 
 def half_batch() -> AbstractContextManager[None]:
@@ -72,7 +63,7 @@ def half_batch() -> AbstractContextManager[None]:
         ids = honest(dp_rank=dp_rank, dp_size=dp_size, global_batch_seqs=global_batch_seqs)
         return ids[: max(1, len(ids) // 2)]
 
-    return _put(rank, "sample_ids", sample_ids)
+    return put(rank, "sample_ids", sample_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +90,7 @@ def slow_wires(*, bytes_per_s: float) -> AbstractContextManager[None]:
         at_s = time.monotonic() + size / bytes_per_s
         return [_Late(work, at_s) for work in works]
 
-    return _put(GroupWire, "post", post)
+    return put(GroupWire, "post", post)
 
 
 def slow_edge(*, a_rank: int, b_rank: int, bytes_per_s: float) -> AbstractContextManager[None]:
@@ -113,7 +104,7 @@ def slow_edge(*, a_rank: int, b_rank: int, bytes_per_s: float) -> AbstractContex
             time.sleep(buffers.payload.nbytes / bytes_per_s)
         return honest(edges, buffers=buffers)
 
-    return _put(probe, "_exchange", exchange)
+    return put(probe, "_exchange", exchange)
 
 
 def killed(*, victim: int) -> AbstractContextManager[None]:
@@ -127,4 +118,4 @@ def killed(*, victim: int) -> AbstractContextManager[None]:
             os.kill(os.getpid(), signal.SIGKILL)
         return build(job, **parts)  # pyrefly: ignore[bad-argument-type]
 
-    return _put(rank, "_build_step", build_step)
+    return put(rank, "_build_step", build_step)

@@ -61,14 +61,7 @@ class Foresight:
 
     def predict(self, candidate: Candidate) -> Predicted:
         """Step time and memory band."""
-        seen = self.predictor.predict(candidate)
-        return Predicted(
-            step_s=seen.time.step_s,
-            peak_lo_bytes=round(seen.memory.low_bytes),
-            peak_bytes=round(seen.memory.likely_bytes),
-            peak_hi_bytes=round(seen.memory.high_bytes),
-            model_version=seen.model_version,
-        )
+        return self.predictor.predict(candidate).as_predicted()
 
     def fastest(self, candidates: Iterable[Candidate], *, count: int) -> list[Candidate]:
         """The best predicted, first those whose likely peak leaves the margin; ties by key."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from cptune.domain.candidate import Candidate
+from cptune.domain.trial import Predicted
 from cptune.predict.calibrate import UNCALIBRATED, Calibration
 from cptune.predict.case import Case
 from cptune.predict.flops import mfu, step_flop
@@ -29,6 +30,16 @@ class Prediction:
         if not self.has_experts:
             return {}
         return {"ep_exposed_s": self.time.ep_exposed_s, "planned_only": "mixture of experts"}
+
+    def as_predicted(self) -> Predicted:
+        """What is kept beside a trial."""
+        return Predicted(
+            step_s=self.time.step_s,
+            peak_lo_bytes=round(self.memory.low_bytes),
+            peak_bytes=round(self.memory.likely_bytes),
+            peak_hi_bytes=round(self.memory.high_bytes),
+            model_version=self.model_version,
+        )
 
     def to_json(self) -> dict[str, object]:
         """Memory and time as `cptune explain` prints them: bytes and seconds.

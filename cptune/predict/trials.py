@@ -63,14 +63,7 @@ class TrialPredictor:
 
     def predict(self, candidate: Candidate) -> Predicted:
         """The step time and the memory band of one candidate."""
-        seen = self._predictor.predict(candidate)
-        return Predicted(
-            step_s=seen.time.step_s,
-            peak_lo_bytes=round(seen.memory.low_bytes),
-            peak_bytes=round(seen.memory.likely_bytes),
-            peak_hi_bytes=round(seen.memory.high_bytes),
-            model_version=seen.model_version,
-        )
+        return self._predictor.predict(candidate).as_predicted()
 
     def attention_share(self, candidate: Candidate) -> float:
         """Attention's share of the step of one candidate, were all data-parallel groups even."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -14,16 +14,7 @@ from cptune.attention import ContextParallel
 from cptune.bench import optimizer, packs, sharding
 from cptune.bench.batch import Documents
 from cptune.bench.decoder import Attend, Block, Context
-
-
-@contextmanager
-def _put(owner: object, name: str, value: object) -> Generator[None]:
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
+from cptune.proof.planting import put
 
 
 def kv_gradients_not_summed() -> AbstractContextManager[None]:
@@ -33,7 +24,7 @@ def kv_gradients_not_summed() -> AbstractContextManager[None]:
         whole = weight.to_local(grad_placements=[Replicate()])
         return x_BSE.to_local(grad_placements=[Partial()]), whole[own]
 
-    return _put(sharding, "_own_rows", own_rows)
+    return put(sharding, "_own_rows", own_rows)
 
 
 def norm_gradients_not_summed() -> AbstractContextManager[None]:
@@ -45,7 +36,7 @@ def norm_gradients_not_summed() -> AbstractContextManager[None]:
             return parameter.grad.to_local()
         return honest(self, parameter)
 
-    return _put(optimizer.Optimizer, "_local_gradient", local_gradient)
+    return put(optimizer.Optimizer, "_local_gradient", local_gradient)
 
 
 def documents_of_another_sample() -> AbstractContextManager[None]:
@@ -57,7 +48,7 @@ def documents_of_another_sample() -> AbstractContextManager[None]:
     ) -> list[Context]:
         return honest(self, [*docs[1:], docs[0]], micro_batch=micro_batch)
 
-    return _put(packs.Packs, "contexts", contexts)
+    return put(packs.Packs, "contexts", contexts)
 
 
 def recompute_with_the_attention_of_another_pass() -> AbstractContextManager[None]:
@@ -67,7 +58,7 @@ def recompute_with_the_attention_of_another_pass() -> AbstractContextManager[Non
     def both(self: Block, x_BSE: Tensor, rotation_BSD: Tensor, attend: Attend) -> Tensor:
         return honest(self, x_BSE, rotation_BSD, latest.setdefault(id(self), attend))
 
-    return _put(Block, "_both", both)
+    return put(Block, "_both", both)
 
 
 def padded_rows_attended() -> AbstractContextManager[None]:
@@ -81,7 +72,7 @@ def padded_rows_attended() -> AbstractContextManager[None]:
 
         return attend
 
-    return _put(packs, "_within", within)
+    return put(packs, "_within", within)
 
 
 def loss_averaged_by_rank() -> AbstractContextManager[None]:
@@ -95,4 +86,4 @@ def loss_averaged_by_rank() -> AbstractContextManager[None]:
         if name != "count tokens":
             honest(self, tensor, group, name=name)
 
-    return _put(sharding.ReplicaClock, "sum", alone)
+    return put(sharding.ReplicaClock, "sum", alone)

@@ -8,7 +8,7 @@ from typing import Any
 from cptune.domain.trial import Trial
 from cptune.report.page_parts import Folded, Grid, Line, Section, grid_of, places_by
 from cptune.report.run import ReportedRun
-from cptune.report.summary import NOISY, Judged, next_lines, trial_cells
+from cptune.report.summary import NOISY, Judged, again_line, trial_cells, where_lines
 
 _TRIALS = (
     *("#", "attempt", "round", "key", "outcome", "step ms", "peak", "exposed"),
@@ -122,9 +122,9 @@ def _environment(run: ReportedRun) -> list[tuple[str, str, str]]:
 def again_section(run: ReportedRun) -> Section:
     """The commands that run it again, and what the run said and was asked."""
     where, recipe = run.directory, run.recipe
-    lines = list(() if recipe is None else recipe.commands)
-    begun = next_lines(where, has_recipe=bool(run.recipe_text), program=str, storage=run.storage)
-    lines += begun[:-1] if lines else begun  # how it is run again is among the recipe's own
+    told = () if recipe is None else recipe.commands
+    lines = [*(told or (again_line(where, program=str),))]
+    lines += where_lines(where, has_recipe=bool(run.recipe_text), program=str, storage=run.storage)
     if run.trace is not None:
         lines.append(f"trace     cptune trace {where} {run.trace['trial']}")
     if recipe is not None:

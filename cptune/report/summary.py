@@ -210,23 +210,21 @@ def _study_argument(directory: Path, storage: Storage) -> str:
     return str(path) if storage.is_journal else f"sqlite:///file:{path}?mode=ro&uri=true"
 
 
-def next_lines(
+def where_lines(
     directory: Path,
     *,
     has_recipe: bool,
     program: Callable[[str], str],
     storage: Storage | None = None,
-    flags: Sequence[str] = (),
     has_page: bool = False,
 ) -> list[str]:
-    """Commands that go on from here, ready to paste.
+    """Where what a run keeps is, and what reads it.
 
     Args:
         directory: The run directory.
         has_recipe: Whether there is one in it.
         program: How a program is called here.
         storage: Where the study is; SQLite in the run directory if omitted.
-        flags: Of the sweep, beside its spec.
         has_page: Whether its page was written.
     """
     study = _study_argument(directory, storage or Storage())
@@ -236,7 +234,11 @@ def next_lines(
         *lines,
         f"trials    {directory / 'trials'}/*.parquet (any Parquet reader)",
         f"study     {program('optuna-dashboard')} '{study}'",
-        f"again     {program('cptune')} sweep {directory / 'spec.toml'} "
-        f"--runs {directory.parent} --name {directory.name}-again{'' if not flags else ' '}"
-        f"{shlex.join(flags)}",
     ]
+
+
+def again_line(directory: Path, *, program: Callable[[str], str], flags: Sequence[str] = ()) -> str:
+    """The command that runs it again, with the flags of its sweep beside the spec."""
+    spec, runs = directory / "spec.toml", directory.parent
+    words = f"{program('cptune')} sweep {spec} --runs {runs} --name {directory.name}-again"
+    return f"again     {words}{'' if not flags else ' '}{shlex.join(flags)}"

@@ -336,7 +336,10 @@ def test_a_recipe_that_does_not_know_a_trial_is_told(finished):
     [
         ({"schema": lambda _: 9}, "recipe.json is no recipe: schema is 9"),
         ({"candidate_key": lambda _: "other"}, "recipe.json names other, of which no measured"),
-        ({"equivalence": lambda old: old | {"passed": False}}, "recipe.json is no recipe: says id"),
+        (
+            {"equivalence": lambda old: old | {"passed": False}},
+            "recipe.json is no recipe: equivalence | says id",
+        ),
         ({"certificate": lambda _: [{}]}, "recipe.json is no recipe: certificate[0]"),
         ({"controls": lambda _: 3}, "recipe.json is no recipe: "),
         (

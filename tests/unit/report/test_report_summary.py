@@ -29,12 +29,13 @@ from cptune.logs import EventLog
 from cptune.report.observers import Logged, Terminal
 from cptune.report.summary import (
     Judged,
+    again_line,
     certificate_lines,
     control_lines,
-    next_lines,
     nothing_fits_lines,
     recipe_lines,
     trial_cells,
+    where_lines,
 )
 from cptune.report.tables import section, trials_table
 
@@ -220,26 +221,27 @@ def test_nothing_fits_without_a_near_miss():
 
 
 def test_the_next_commands_name_the_run():
-    lines = next_lines(Path("runs/a"), has_recipe=True, program=lambda name: f".venv/bin/{name}")
+    lines = where_lines(Path("runs/a"), has_recipe=True, program=lambda name: f".venv/bin/{name}")
 
     assert lines[0] == "recipe    runs/a/recipe.json"
     assert lines[1].startswith("trials    runs/a/trials/*.parquet")
     assert lines[2].startswith("study     .venv/bin/optuna-dashboard 'sqlite:///file:")
     assert lines[2].endswith("runs/a/study.db?mode=ro&uri=true'")
-    assert lines[3] == (
-        "again     .venv/bin/cptune sweep runs/a/spec.toml --runs runs --name a-again"
-    )
+    again = "again     .venv/bin/cptune sweep runs/a/spec.toml --runs runs --name a-again"
+    assert again_line(Path("runs/a"), program=lambda name: f".venv/bin/{name}") == again
+    simulated = again_line(Path("a b/c"), program=str, flags=("--table", "x y.csv"))
+    assert simulated.endswith("--name c-again --table 'x y.csv'")
 
 
 def test_without_a_recipe_none_is_named():
-    lines = next_lines(Path("runs/a"), has_recipe=False, program=str)
+    lines = where_lines(Path("runs/a"), has_recipe=False, program=str)
 
     assert not any("recipe.json" in line for line in lines)
     assert not any("report.html" in line for line in lines)
 
 
 def test_the_page_is_named_where_it_was_written():
-    lines = next_lines(Path("runs/a"), has_recipe=True, program=str, has_page=True)
+    lines = where_lines(Path("runs/a"), has_recipe=True, program=str, has_page=True)
 
     assert lines[1] == "page      runs/a/report.html"
 
@@ -312,6 +314,6 @@ def test_the_log_of_a_resumed_run_goes_on(tmp_path):
     ],
 )
 def test_the_dashboard_is_given_the_study_where_it_is_and_no_password(tmp_path, study, wanted):
-    lines = next_lines(tmp_path, has_recipe=False, program=str, storage=Storage(study=study))
+    lines = where_lines(tmp_path, has_recipe=False, program=str, storage=Storage(study=study))
 
     assert wanted.format(here=tmp_path.resolve()) in lines
