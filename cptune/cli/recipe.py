@@ -24,7 +24,7 @@ def show(file: Path, /, *, format: Format = Format.TABLE) -> int:
     A file that is not as the sweep wrote it is refused, with the place.
 
     Args:
-        file: A recipe.json.
+        file: A recipe.json, or its run directory.
         format: How to print it; json is the content of the file.
     """
     from cptune.kept import read_recipe
@@ -44,7 +44,7 @@ def export(file: Path, /, *, to: ToolName, out: Path | None = None) -> int:
     Ends with 1 where the other cannot say it: every reason is named, with the nearest that it can.
 
     Args:
-        file: A recipe.json.
+        file: A recipe.json, or its run directory.
         to: The other trainer: flags of Megatron-LM, a function over a configuration of
             Megatron-Bridge or torchtitan, a configuration file of Accelerate.
         out: A file to write it to; standard output if omitted.
@@ -81,7 +81,7 @@ def reproduce(
     and --changed was not given, or when a figure differs.
 
     Args:
-        file: A recipe.json.
+        file: A recipe.json, or its run directory.
         runs: Where the run directory is made.
         name: Name of the run; that of the recipe with -again if omitted.
         changed: Go on where topology, versions or environment have changed: what the mathematics
@@ -126,7 +126,7 @@ def requalify(
     SPEC also every field of model and workload. Ends with 1 when something has changed.
 
     Args:
-        file: A recipe.json.
+        file: A recipe.json, or its run directory.
         spec: A sweep.toml of what is to be trained now; the recipe's own model if omitted.
         address: "local" looks at this machine; else at the nodes of a Ray cluster.
         format: How to print the result.
